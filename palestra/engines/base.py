@@ -74,8 +74,8 @@ class Engine(ABC):
     """Runs a model for many conversations at once. Thousands of `generate` calls may be awaited concurrently.
 
     An engine with a `tokenizer` maps token ids to token ids (`generate`). An engine without one (a server that returns
-    only text) maps messages to text (`chat`); its completions carry no ids, so they can be used for evaluation but not
-    for training.
+    only text) maps messages to text (`chat`); its completions contain no ids, so they can be used for evaluation but
+    not for training.
     """
 
     tokenizer: Tokenizer | None = None
@@ -88,7 +88,7 @@ class Engine(ABC):
     ) -> Completion:
         """Sample a reply. Calls with the same `conversation` share a prefix, which the engine may cache.
 
-        Raises EngineFailed if the engine broke (infrastructure) and BadValue if the request is invalid.
+        Raises EngineFailed if the engine fails (an infrastructure error) and BadValue if the request is invalid.
         """
 
     async def chat(
@@ -99,7 +99,7 @@ class Engine(ABC):
         raise BadValue(f"{type(self).__name__} takes token ids; render the messages with its tokenizer")
 
     async def ready(self) -> None:
-        """Detect the engine's capabilities; `tokenizer` and `max_context` are final afterwards. Idempotent."""
+        """Detect the engine's capabilities; `tokenizer` and `max_context` do not change afterwards. Idempotent."""
 
     def forget(self, conversation: Hashable) -> None:
         """Free everything cached for a finished conversation."""
@@ -133,7 +133,7 @@ class PolicyEngine(Engine):
 
     @abstractmethod
     async def publish(self, weights: Weights | None, version: int) -> None:
-        """Use new weights from the next step on; completions that start after that carry `version`.
+        """Use new weights from the next step on; completions that start after that have this `version`.
 
         `weights` holds the tensors to replace by name, or is None if the trainer has already written them in place
         (`shares_weights`, between `pause` and `resume`). `version` must exceed the current version. Nothing cached

@@ -96,7 +96,7 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
                 # layer would be much larger than the token embedding.
                 spread = parameter.shape[1] ** -0.5
                 if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    spread /= (2 * shape.layers) ** 0.5  # keeps the scale of the residual stream
+                    spread /= (2 * shape.layers) ** 0.5  # limits the growth of the residual stream over the layers
                 parameter.normal_(0.0, spread, generator=generator)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
@@ -107,7 +107,7 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = Fa
     """Write a checkpoint in Hugging Face format atomically."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not overwrite:
-        raise BadValue(f"{folder} exists already; choose another folder, or pass overwrite=True (--overwrite)")
+        raise BadValue(f"{folder} already exists; choose another folder, or pass overwrite=True (--overwrite)")
     part = folder.with_name(f".{folder.name}.part")
     try:
         part.mkdir(parents=True, exist_ok=True)

@@ -151,7 +151,7 @@ class HttpTransport:
             headers=self._headers,
             timeout=http.ClientTimeout(total=self._timeout),
             cookie_jar=http.DummyCookieJar(),
-            # aiohttp would look up proxies for every request, so enable this only if one is set.
+            # With trust_env, aiohttp looks up proxies for every request, so enable it only if a proxy is set.
             trust_env=bool(getproxies().keys() - {"no"}),
         )
         return session
@@ -199,7 +199,8 @@ class HttpTransport:
 async def _session_lifetime(make: Callable[[], aiohttp.ClientSession]) -> AsyncGenerator[aiohttp.ClientSession, None]:
     """Yield a session and close it on `aclose`, when its event loop ends, or when the generator is garbage-collected.
 
-    The frame references only the session, because reference cycles are collected in no particular order.
+    The reference to `make` is deleted, because it would form a reference cycle, and the objects of a cycle are
+    finalized in arbitrary order.
     """
     session = make()
     del make

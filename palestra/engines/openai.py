@@ -49,15 +49,15 @@ class _UnsupportedFormat(Exception):
 class OpenAIEngine(Engine):
     """Engine for any OpenAI-compatible server; exchanges token ids if the server supports that, otherwise messages.
 
-    With a `tokenizer` (that of the server's model, as a folder, a hub id, or an object) the engine sends ids and
-    receives sampled ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()`
-    or the first request detects the capabilities of the server with three tiny requests. If the server returns no ids,
+    With the `tokenizer` of the server's model (a folder, a hub id, or an object) the engine sends ids and receives
+    sampled ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()` or the
+    first request detects the capabilities of the server with three tiny requests. If the server returns no ids,
     `ready()` drops the tokenizer and the engine uses chat messages; with `exact` it raises an error instead. Without a
-    tokenizer the engine sends messages to `/v1/chat/completions`, and completions carry only text and tool calls.
+    tokenizer the engine sends messages to `/v1/chat/completions`, and completions contain only text and tool calls.
 
     Log-probabilities are those of the model at temperature 1. vLLM returns them by default; SGLang scales them by the
-    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. From a server that scales them, the engine samples
-    only at temperature 1 or 0 without filters; other settings are rejected.
+    temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. If the server scales them, the engine accepts only
+    temperature 0 or 1 without filters.
 
     `model=None` uses the only model of the server. The API key comes from `api_key` (a string, or the Path of a file)
     or from OPENAI_API_KEY; it is sent only to this server and never appears in error messages. `extra` is merged into
@@ -128,7 +128,7 @@ class OpenAIEngine(Engine):
         return self._transport.retried
 
     def set_version(self, version: int) -> None:
-        """Set the version of the server's weights; completions that start later carry it."""
+        """Set the version of the server's weights; completions that start later record it."""
         if version < self.version:
             raise BadValue(f"version must not decrease: got {version}, the current version is {self.version}")
         self.version = version

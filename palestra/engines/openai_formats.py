@@ -89,7 +89,7 @@ class CompletionsFormat(TokenFormat):
             raise ParsingFailed("the response contains no log-probabilities")
         read = choice.get("prompt_token_ids")
         if prompt is not None and read is not None and read != prompt:
-            raise EngineFailed(f"the server read another prompt ({len(read)} tokens) than was sent ({len(prompt)})")
+            raise EngineFailed(f"the server read a different prompt ({len(read)} tokens, {len(prompt)} were sent)")
         reason = choice.get("finish_reason")
         return _token_reply(ids, logprobs.get("token_logprobs"), choice.get("text"), reason, choice.get("stop_reason"))
 

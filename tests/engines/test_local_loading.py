@@ -83,7 +83,7 @@ def test_cpu_without_bfloat16_instructions_causes_no_warning(monkeypatch: pytest
 
 
 def test_invalid_models_raise(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadValue, match="no folder .*init-model"):
+    with pytest.raises(BadValue, match="there is no folder .*init-model"):
         LocalEngine(tmp_path / "missing")
     with pytest.raises(BadValue, match="no folder"):
         LocalEngine("./missing")

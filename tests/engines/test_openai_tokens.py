@@ -208,7 +208,7 @@ CHOICE = {
         ),
         ({"choices": [{**CHOICE, "logprobs": {"token_logprobs": [3.5, -1]}}]}, EngineFailed, "they are logits"),
         ({"choices": [{**CHOICE, "text": 5}]}, ParsingFailed, "must be a string, got int"),
-        ({"choices": [{**CHOICE, "prompt_token_ids": [1]}]}, EngineFailed, "read another prompt"),
+        ({"choices": [{**CHOICE, "prompt_token_ids": [1]}]}, EngineFailed, "read a different prompt"),
         ({"choices": [{**CHOICE, "finish_reason": "abort"}]}, EngineFailed, "ended the reply abnormally.*'abort'"),
         ({"choices": [{**CHOICE, "finish_reason": None}]}, EngineFailed, "ended the reply abnormally"),
     ],

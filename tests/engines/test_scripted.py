@@ -165,7 +165,7 @@ def test_delays_run_concurrently() -> None:
     ("make", "problem"),
     [
         (lambda: ScriptedEngine(7), "a script must be a string"),  # type: ignore[arg-type]
-        (lambda: ScriptedEngine({"x": "a"}), "chat requests carry no conversation"),
+        (lambda: ScriptedEngine({"x": "a"}), "chat requests do not name their conversation"),
         (lambda: ScriptedEngine("x", fail_every=0), "fail_every must be at least 1"),
         (lambda: generate(ScriptedEngine(lambda _: 5, tokenizer=TOKENIZER)), "got int"),
     ],

@@ -38,7 +38,7 @@ def tokenizer(model_folder: Path) -> Any:
 @pytest.fixture(scope="module")
 def model(model_folder: Path) -> Iterator[Any]:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the server needs the cores
+    torch.set_num_threads(1)  # leaves the other CPU cores to the server
     qwen: Any = Qwen3ForCausalLM  # untyped
     yield qwen.from_pretrained(model_folder, dtype=torch.float32).eval()
     torch.set_num_threads(threads)

@@ -13,10 +13,10 @@ from time import monotonic, sleep
 
 QUIET_ROUNDS = 4  # event-loop iterations without a new request after which all tasks are assumed to be waiting
 LOOP_TIMEOUT = 0.02  # maximum seconds to wait for an event loop, which may be busy with other work
-POLL_INTERVAL = 0.0005  # seconds between checks for late requests
-MAX_IDLE_POLLS = 4  # consecutive checks without a new request before giving up
+POLL_INTERVAL = 0.0005  # seconds between checks for new requests
+MAX_IDLE_POLLS = 4  # maximum number of consecutive checks without a new request
 RETURN_WINDOW = 1.0  # seconds after a reply within which the conversation is expected to send its next request
-MIN_LATE_FRACTION = 0.125  # wait only if at least this fraction of the running batch is late
+MIN_LATE_FRACTION = 0.125  # wait only if more requests than this fraction of the running batch are expected
 
 
 class AdmissionGate:
@@ -50,7 +50,7 @@ class AdmissionGate:
     def wait(self, running: Callable[[], int], cancelled: Callable[[], bool]) -> None:
         """Wait until no further request is expected soon, or until `cancelled()` returns True.
 
-        Returns at once if there was no activity since the last call. `running` returns the size of the next batch.
+        Returns immediately if nothing happened since the last call. `running` returns the size of the next batch.
         """
         with self._lock:
             loops, self._active_loops = self._active_loops, set()

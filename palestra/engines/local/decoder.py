@@ -22,8 +22,8 @@ from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.runner import StepBatch, to_device
 
 SUPPORTED_MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
-SUPPORTED_ROPE = {"default", "linear", "llama3", "yarn"}  # types whose rotation does not depend on the sequence length
-MAX_FUSED_PARAMETERS = 500_000_000  # larger models do not store fused copies of their projections
+SUPPORTED_ROPE = {"default", "linear", "llama3", "yarn"}  # rotations that do not depend on the sequence length
+MAX_FUSED_PARAMETERS = 500_000_000  # fused copies of the projections of a larger model would need too much memory
 LINEAR_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
 
@@ -84,7 +84,7 @@ class NativeRunner:
             any(type(linear) is not nn.Linear for linear in linears)
             or type(model.model.embed_tokens) is not nn.Embedding
         ):
-            return "its layers are wrapped (adapters or quantisation)"
+            return "its layers are wrapped (adapters or quantization)"
         for module in model.modules():
             if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"):
                 return "it has forward hooks"
@@ -109,8 +109,8 @@ class NativeRunner:
         self._head = _linear(self._model.lm_head)
         self._activation = body.layers[0].mlp.act_fn
         self._cos = self._sin = self._embedding.new_empty((0, 1, self._heads.dim))
-        # Measured cost of an attention call, in numbers read from memory: low on a CPU, where reading is slow; high on
-        # a GPU.
+        # Measured cost of an attention call, as the amount of values read from memory in the same time. It is low on a
+        # CPU, where reading is slow, and high on a GPU.
         launch_bound = runner.launch_bound(self._device)
         self._planner = AttentionPlanner(
             self._heads,

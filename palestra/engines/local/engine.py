@@ -47,7 +47,7 @@ class LocalEngine(PolicyEngine):
     then do not depend on thread timing, so runs with seeded requests and environments that reply immediately are
     bit-identical.
 
-    `model` may be trained in the same process: hold `paused()` while its weights change, then `publish(None, version)`.
+    `model` may be trained in the same process: change its weights inside `paused()` and call `publish(None, version)`.
     """
 
     shares_weights = True
@@ -136,7 +136,7 @@ class LocalEngine(PolicyEngine):
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, *, conversation: Hashable | None = None
     ) -> Completion:
-        """Sample a reply. Its `version` is that of the weights that sampled its first token.
+        """Sample a reply. Its `version` is the version of the weights that sampled its first token.
 
         Raises BadValue if the prompt is empty, too long or contains unknown ids, and EngineFailed if the model raises.
         """
@@ -147,7 +147,7 @@ class LocalEngine(PolicyEngine):
         try:
             await future
         except asyncio.CancelledError:
-            self._scheduler.cancel(request)  # the worker drops it before the next step
+            self._scheduler.cancel(request)  # the worker drops the request before the next step
             raise
         return self._completion(request)
 

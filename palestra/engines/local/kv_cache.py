@@ -69,8 +69,8 @@ class KVCache:
     def copy(self, source: int, target: int, tokens: int) -> None:
         """Schedule a copy of the first `tokens` of one block to another in every layer; `flush_copies` performs it.
 
-        The source block may be freed and reallocated in between: the data is that at the time of the first scheduled
-        copy.
+        All scheduled copies are read before any is written, so the source block may be freed and become the target of a
+        later copy. If it already is a target, the data is read from the source of that copy.
         """
         cells = range(target // MIN_BLOCK, (target + tokens - 1) // MIN_BLOCK + 1)
         pending = self._copies.get(source)

@@ -49,7 +49,7 @@ def load(
     if getattr(config, "is_encoder_decoder", False):
         raise BadValue(f"{type(model).__name__} is an encoder-decoder; LocalEngine runs decoder-only models")
     if not hasattr(model, "get_output_embeddings") or model.get_output_embeddings() is None:
-        raise BadValue(f"{type(model).__name__} predicts no tokens; give a model for causal language modelling")
+        raise BadValue(f"{type(model).__name__} does not predict tokens; pass a causal language model")
     if target.type == "cuda":
         # cuDNN attention builds a new plan for every shape, which takes longer than most calls; shapes rarely repeat.
         torch.backends.cuda.enable_cudnn_sdp(False)
@@ -61,8 +61,8 @@ def load(
 def choose_low_precision_kernels(dtype: torch.dtype) -> None:
     """Make torch select its CPU matmul for `dtype` now, without a warning if the CPU does not support `dtype`.
 
-    On such CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS from there on, also for
-    float32. Triggering this before the first forward pass makes all results come from the same kernels.
+    On such CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS from then on, even for
+    float32. If this happens before the first forward pass, the same kernels compute all results.
     """
     warnings.filterwarnings("ignore", message="mkldnn_matmul", category=UserWarning)
     probe = torch.zeros(64, 64, dtype=dtype)
@@ -160,7 +160,7 @@ def _name(model: Any) -> str:
         return str(folder)
     is_path = isinstance(model, os.PathLike) or name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
     if is_path or not name or folder.is_file():
-        raise BadValue(f"no folder {name!r}. `palestra init-model` creates a model that needs no download.")
+        raise BadValue(f"there is no folder {name!r}. `palestra init-model` creates a model that needs no download.")
     return name
 
 
@@ -173,7 +173,7 @@ def _from_pretrained(auto_class: Any, name: str, options: Mapping[str, Any]) -> 
             raise BadValue(f"transformers cannot read a {part} from {name}: {_first_line(err)}") from err
         raise BadValue(
             f"the {part} of {name!r} could not be fetched from the hub ({_first_line(err)}). Without network access, "
-            "give the path of a folder that contains it; `palestra init-model` creates a model that needs no download."
+            "pass the path of a folder that contains it; `palestra init-model` creates a model that needs no download."
         ) from err
 
 
@@ -181,7 +181,7 @@ def _tokenizer(name: str) -> Any:
     folder = Path(name).expanduser()
     if folder.is_dir() and not any((folder / file).is_file() for file in TOKENIZER_FILES):
         # transformers would create an empty tokenizer
-        raise BadValue(f"{name} contains no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); give one with tokenizer=")
+        raise BadValue(f"{name} contains no tokenizer ({', '.join(TOKENIZER_FILES[:2])} ...); pass one with tokenizer=")
     return _from_pretrained(transformers.AutoTokenizer, str(folder) if folder.is_dir() else name, {})
 
 

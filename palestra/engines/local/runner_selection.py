@@ -63,7 +63,7 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
             expected = torch.stack([logits[chunk.stop - 1] for logits, chunk in zip(reference, chunks, strict=True)])
             error = (actual - expected.float().log_softmax(-1)).abs().max().item()
             if not error <= tolerance and expected.isfinite().all():
-                return f"log-probabilities differ by {error:.2g} from the model's own"
+                return f"log-probabilities differ from those of the model by {error:.2g}"
     except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:

@@ -115,7 +115,7 @@ def _filter(weights: Tensor, settings: SamplingTensors) -> Tensor:
         ordered = _sort_descending(weights)
         last = settings.top_k[:, None] - 1
         cumulative = ordered.cumsum(-1, dtype=torch.float64)
-        # Top-p applies to the result of top-k: keep a token if the tokens before it do not reach the mass.
+        # Top-p applies to the result of top-k: keep a token if the sum of the weights before it is less than `mass`.
         mass = settings.top_p[:, None] * cumulative.gather(1, last)
         reached = torch.searchsorted(cumulative, mass)
         # If top-p is off, also keep tokens that are too unlikely to change the cumulative sum.

@@ -373,5 +373,5 @@ def all_below(ids: list[int], vocabulary: int) -> bool:
 
 
 def _entry(request: GenerationRequest) -> CacheEntry:
-    assert request.entry is not None, "a running request has a cache entry"  # noqa: S101
+    assert request.entry is not None, "a running request must have a cache entry"  # noqa: S101
     return request.entry

@@ -15,8 +15,8 @@ from palestra.engines.local import loading
 from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.runner import Chunk, StepBatch
 
-MAX_PADDED_TOKENS = 4096  # per padded batch
-MAX_LENGTH_RATIO = 1.3  # longest to shortest sequence in a batch
+MAX_PADDED_TOKENS = 4096  # maximum number of tokens per batch, including padding
+MAX_LENGTH_RATIO = 1.3  # maximum ratio of the longest to the shortest sequence in a batch
 
 
 class CacheAdapter(Cache):
@@ -65,7 +65,7 @@ class TransformersRunner:
     def unsupported_reason(model: Any) -> str | None:
         """Return the reason why this runner cannot run the model, or None if it might work."""
         if loading.layer_windows(model) is None or getattr(model, "_is_stateful", False):
-            return "it keeps state other than keys and values"
+            return "it has state other than keys and values"
         if model.config.get_text_config(decoder=True)._attn_implementation not in ("eager", "sdpa"):
             return "its attention takes no explicit masks; load it with attn_implementation='sdpa'"
         if "position_ids" not in inspect.signature(model.forward).parameters:
@@ -150,7 +150,7 @@ class RecomputeRunner:
         with eval_mode(self._model):
             for part in group_by_length([chunk.stop for chunk in chunks]):
                 longest = max(chunks[row].stop for row in part)
-                # Padding comes after the text, so a causal model does not see it.
+                # Padding comes after the text, so a causal model does not attend to it.
                 ids = [chunks[row].entry.ids[: chunks[row].stop] + [0] * (longest - chunks[row].stop) for row in part]
                 logits = self._model(input_ids=torch.tensor(ids, device=self._device), use_cache=False).logits
                 logits_by_row.update((row, logits[index, chunks[row].stop - 1]) for index, row in enumerate(part))
