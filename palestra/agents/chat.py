@@ -58,7 +58,7 @@ class ChatAgent(Agent):
         self.engine = engine
         self.style = as_style(style)
         if tools and not self.style.takes_tools:
-            raise BadValue('tools need style="tools": ChatAgent(engine, style="tools", tools=...)')
+            raise BadValue('tools require style="tools"; use ChatAgent(engine, style="tools", tools=...)')
         self.sampling = Sampling(
             max_tokens=max_tokens,
             temperature=temperature,
@@ -107,7 +107,7 @@ class ChatAgent(Agent):
         self.context = resolve_context(context, window=self.window, reply=self.sampling.max_tokens, count=count)
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        del env  # the model sees only observations
+        del env  # the model reads only observations
         return _ChatSession(self, seed)
 
     def renderer(self, tools: Sequence[Mapping[str, Any]]) -> Renderer:
@@ -217,8 +217,8 @@ class _ChatSession(AgentSession):
             return text_of(observation)
         if self._chat.engine.tokenizer is not None:
             raise BadValue(
-                f"{type(self._chat.engine).__name__} takes token ids, which carry no images; use OpenAIEngine without "
-                "a tokenizer and with a vision model, or a text environment"
+                f"{type(self._chat.engine).__name__} takes token ids, which cannot represent images; use OpenAIEngine "
+                "without a tokenizer and with a vision model, or a text environment"
             )
         return list(observation)
 

@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 
 SUMMARY = (
     "Before you continue: earlier parts of this conversation will be removed. Write a short summary of what has "
-    "happened so far and what you have learnt that still matters for the task. Write nothing but the summary."
+    "happened so far and what you have learned that still matters for the task. Write nothing but the summary."
 )
 
 
@@ -23,7 +23,7 @@ class FullHistory:
     """Keep all turns; the episode is truncated (ContextFull) when they fill the context."""
 
     def keep(self, sizes: Sequence[int], used: int) -> int:
-        """Return how many of the latest turns to keep; `sizes`: tokens per turn, `used`: tokens of the whole prompt."""
+        """Return how many of the latest turns to keep, given the tokens per turn (`sizes`) and in total (`used`)."""
         del used
         return len(sizes)
 

@@ -88,7 +88,7 @@ class _FunctionSession(AgentSession):
 
 
 class HumanAgent(Agent):
-    """A human at the terminal. `ask` prints a text and returns the typed line. Only one episode asks at a time."""
+    """A human at the terminal. `ask` prints a text and returns the typed line; episodes call it one at a time."""
 
     def __init__(self, ask: Callable[[str], str] | None = None) -> None:
         self._ask = ask or _ask

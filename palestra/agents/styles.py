@@ -13,7 +13,7 @@ from palestra.parsing import as_tool_call, react_action, tool_calls
 REACT = (
     "Answer every message in two parts:\n"
     "Thought: what you make of the situation and what to try next\n"
-    "Action: the action itself and nothing else, written as the task asks for it"
+    "Action: the action itself and nothing else, in the format that the task requires"
 )
 TOOLS = (
     "You may call these functions:\n{tools}\n"

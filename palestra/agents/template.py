@@ -42,7 +42,7 @@ class TemplateTests:
 
 
 class _Undecidable(Exception):
-    """A decision of the template depends on a message text in another way than a search for a fixed string."""
+    """The template uses a message text in a decision other than a search for a fixed string."""
 
 
 def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
@@ -212,7 +212,7 @@ class _TemplateReader:
             return self._member(node.node, key.value)
         kinds = self._kind(node.node)
         if "text" in kinds or self._all(key.iter_child_nodes()):
-            raise _Undecidable("a part of a text by its place")
+            raise _Undecidable("a part of a text selected by position")
         if "list" in kinds:
             return frozenset({"list" if type(key).__name__ == "Slice" else "message"})
         return frozenset({"text"}) if "parts" in kinds else _NONE

@@ -76,7 +76,7 @@ class Codec:
         return self.guard(text, {self._spelling[token] for token in ids if token in self._spelling})
 
     def encode(self, text: str, *, inside: bool = False) -> list[int]:
-        """Return the ids of a rendered text. With `inside`, it follows other text, so no prefix space is added."""
+        """Return the ids of a rendered text. With `inside`, it continues other text, so no prefix space is added."""
         if _MARK not in text:
             return self._inner(text) if inside and self._adds_prefix_space else self._encode(text)
         ids: list[int] = []

@@ -101,7 +101,7 @@ _QWEN3 = (
 QWEN3 = _QWEN3.replace("OPENING", r"'<think>\n\n</think>\n\n' if enable_thinking is defined and not enable_thinking")
 QWEN3_THINKING = _QWEN3.replace("OPENING", r"'<think>\n'")  # models whose replies always start with thinking
 
-# Like the templates of vision models: message contents pass through a macro.
+# As in the templates of vision models, message contents pass through a macro.
 QWEN_MACRO = (
     r"""
 {%- macro words(parts) %}

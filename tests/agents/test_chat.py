@@ -313,7 +313,7 @@ def test_turns_are_removed_together_with_their_reflections() -> None:
 
 def test_images_need_an_engine_that_takes_chat_messages() -> None:
     image = [{"type": "text", "text": "look: "}, {"type": "image", "image": PNG}]
-    with pytest.raises(BadValue, match="carry no images"):
+    with pytest.raises(BadValue, match="cannot represent images"):
         converse(ChatAgent(PreparedEngine(CHATML, ["a"])), [image])
     engine = PreparedChatEngine(["a", "b"])
     (action, _) = converse(ChatAgent(engine), [image, "x"])
