@@ -28,7 +28,7 @@ class ChatAgent(Agent):
     """Acts with a chat model.
 
     Prompts use the model's chat template and are exact: each consists of the previous prompt, the sampled ids and the
-    ids of the new message. If that is impossible, `Call.split` holds the cause and a new token sample starts.
+    ids of the new message. If that is impossible, `Call.split` contains the reason and a new token sample starts.
 
     `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
     `reflect`: when to reflect before acting. `tools`: JSON schemas for style "tools"; by default those in

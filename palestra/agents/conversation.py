@@ -1,7 +1,7 @@
 """Build the prompts of a conversation: each consists of the previous prompt, the sampled ids and the new message's ids.
 
 A prompt is rendered from scratch only if the template rewrites earlier messages (for example, strips thinking), if the
-sampled ids are unknown, or if the context policy dropped messages. `Prompt.split` then holds the cause: "template",
+sampled ids are unknown, or if the context policy dropped messages. `Prompt.split` is then the reason: "template",
 "tokens" or "context".
 """
 

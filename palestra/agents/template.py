@@ -42,7 +42,7 @@ class TemplateTests:
 
 
 class _Undecidable(Exception):
-    """The template uses a message text in a decision other than a search for a fixed string."""
+    """A decision of the template depends on a message text in a way other than a search for a fixed string."""
 
 
 def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
@@ -393,7 +393,7 @@ class _TemplateReader:
         return _TESTS_OF_UNDEFINED.get(node.name) if self._absent(inner) else None
 
     def _absent(self, node: Any) -> bool:
-        """Return whether `node` reads a missing key: one that plain messages lack (`tool_calls`) or a key of a text."""
+        """Return whether `node` reads a key that plain messages lack (such as `tool_calls`) or a key of a text."""
         key = _key(node)
         if key is None:
             return False

@@ -72,7 +72,8 @@ class Codec:
         guarded = "".join(pieces)
         if unguarded(guarded) == text:
             return guarded
-        # The separately decoded pieces differ from the text (a decoder may strip spaces), so keep tokens by spelling.
+        # The separately decoded pieces differ from the text (a decoder may strip spaces), so select the special tokens
+        # to keep by their spelling.
         return self.guard(text, {self._spelling[token] for token in ids if token in self._spelling})
 
     def encode(self, text: str, *, inside: bool = False) -> list[int]:

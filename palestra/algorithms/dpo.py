@@ -120,7 +120,7 @@ def make_pairs(
     score: Callable[[Trajectory], float] = total_reward,
     usable: Callable[[Trajectory], bool] = has_tokens,
 ) -> list[Pair]:
-    """Return up to `per_task` pairs per task with the largest differences in score, which are at least `margin`.
+    """Return up to `per_task` pairs per task: those with the largest differences in score, all at least `margin`.
 
     A task is an environment with its keyword arguments and a seed. Failed episodes and those that are not `usable` (by
     default, those without a sampled token) are excluded. The result is deterministic: tasks are in order of first

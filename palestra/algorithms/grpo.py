@@ -46,8 +46,8 @@ def group_sizes(name: str, episodes: Sequence[Episode], singleton: Singleton) ->
     single = next((episode for episode in episodes if sizes[episode.task] == 1), None)
     if single is not None and singleton == "error":
         raise BadValue(
-            f"{name} compares the episodes of a task, but {single.label} is the only one of its task. Use a group_size "
-            "of at least 2; if failures leave single episodes behind, singleton='zero' gives them advantage 0"
+            f"{name} compares the episodes of a task, but {single.label} is the only episode of its task. Use "
+            "a group_size of at least 2; if this is due to failed episodes, singleton='zero' sets its advantage to 0"
         )
     return sizes
 

@@ -153,8 +153,8 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     elif options.is_clip is not None:
         if options.clips:
             raise BadValue(
-                "is_clip together with ratio clipping needs proximal_logprobs, the center of the clip; without them "
-                "set clip_low and clip_high to None"
+                "is_clip together with ratio clipping needs proximal_logprobs, around which ratios are clipped; "
+                "without them, set clip_low and clip_high to None"
             )
         proximal = logprobs.detach()
     r = ratio(logprobs, old if proximal is None else proximal)

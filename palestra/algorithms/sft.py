@@ -99,7 +99,7 @@ def sft_weights(
 def turn_weights(
     trajectories: Sequence[Trajectory], weights: Sequence[float], *, skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Return the weights of turns, given one weight per trajectory; `skip_invalid` sets rejected actions to 0."""
+    """Expand one weight per trajectory to one per turn; with `skip_invalid`, rejected actions get weight 0."""
     return [
         [0.0 if skip_invalid and "invalid" in turn.info else weight for turn in trajectory.turns]
         for trajectory, weight in zip(trajectories, weights, strict=True)

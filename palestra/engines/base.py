@@ -135,7 +135,7 @@ class PolicyEngine(Engine):
     async def publish(self, weights: Weights | None, version: int) -> None:
         """Use new weights from the next step on; completions that start after that have this `version`.
 
-        `weights` holds the tensors to replace by name, or is None if the trainer has already written them in place
+        `weights` maps names to the tensors to replace, or is None if the trainer has already written them in place
         (`shares_weights`, between `pause` and `resume`). `version` must exceed the current version. Nothing cached
         from older weights is used afterwards; replies in progress continue under the new weights.
         """

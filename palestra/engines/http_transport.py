@@ -121,7 +121,7 @@ class HttpTransport:
             def finished(_: object) -> None:
                 state.shared = None
                 if not task.cancelled():
-                    task.exception()  # mark the exception as retrieved, because all callers may have been cancelled
+                    task.exception()  # mark the exception as retrieved, because all callers may have been canceled
 
             task.add_done_callback(finished)
         await asyncio.shield(state.shared)

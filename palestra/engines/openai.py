@@ -95,7 +95,7 @@ class OpenAIEngine(Engine):
         self._exact = exact
         self._extra = dict(extra or {})
         self._transport = HttpTransport(
-            _normalise_url(base_url),
+            _normalize_url(base_url),
             headers={
                 "Content-Type": "application/json",
                 **({"Authorization": f"Bearer {key}"} if key else {}),
@@ -361,7 +361,7 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _normalise_url(base_url: str) -> str:
+def _normalize_url(base_url: str) -> str:
     parts = urlsplit(base_url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise BadValue(f"base_url must be a URL such as http://localhost:8000/v1, got {parts.scheme or base_url!r}")

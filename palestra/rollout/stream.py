@@ -37,7 +37,7 @@ class RolloutOptions(TypedDict, total=False):
     episodes: int  # number of episodes; omit it with a list of tasks
     group_size: int  # episodes per group, which share a seed (default 1)
     concurrency: int  # maximum number of episodes at a time (default 64)
-    seed: int | None  # seed from which all others derive; None selects a random one
+    seed: int | None  # seed from which all other seeds are derived; None selects a random seed
     kwargs: Mapping[str, Any]  # keyword arguments of the env
     wrappers: Sequence[Any]  # callables or names, as in `make`; the first one is the innermost
     budget: Budget

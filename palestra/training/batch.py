@@ -98,7 +98,7 @@ class MicroBatch:
 def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, int, int]:
     """Return the sum, count and maximum of the sampled tokens' ages.
 
-    The age of a token is the number of weight versions between the one that sampled it and `version`.
+    The age of a token is the difference between `version` and the version of the weights that sampled it.
     """
     total = count = oldest = 0
     for trajectory in trajectories:

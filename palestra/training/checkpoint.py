@@ -46,7 +46,7 @@ def save_model(learner: Learner, folder: Path) -> None:
 
 
 def _replace(folder: Path, write: Callable[[Path], None]) -> None:
-    """Call `write` with a temporary folder, then replace `folder` with that folder."""
+    """Call `write` with a temporary folder, then move that folder to `folder`, replacing any previous one."""
     part, old = _temporary(folder, "part"), _temporary(folder, "old")
     recover(folder)
     try:

@@ -35,7 +35,7 @@ class HorizonSchedule:
                 raise
             raise BadValue(f"horizon must be a number (20), stages (5,10,15@100) or none; got {text!r}") from err
         if len(stages) > 1 and not at:
-            raise BadValue(f"a horizon with stages needs the number of steps per stage: {text}@100")
+            raise BadValue(f"a horizon with stages needs the number of steps per stage, for example {text}@100")
         return schedule
 
     def at(self, step: int) -> int | None:

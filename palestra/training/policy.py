@@ -27,7 +27,7 @@ from palestra.training.batch import MicroBatch
 from palestra.training.config import TrainConfig
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
-LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; several blocks are recomputed in the backward pass
+LOGITS_BLOCK = 1 << 25  # maximum logits per block; if there are several, the backward pass recomputes them
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 

@@ -1,4 +1,4 @@
-"""Warm start: behavior cloning of a scripted player before RL teaches an untrained model the action format."""
+"""Warm start before RL: behavior cloning of a scripted player, to teach an untrained model the action format."""
 
 from __future__ import annotations
 

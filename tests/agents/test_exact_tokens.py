@@ -101,7 +101,7 @@ def test_prompts_equal_the_tokenized_template_if_replies_have_canonical_tokens(n
 
 @pytest.mark.parametrize("name", ["qwen3-no-thinking", "qwen3-always-thinking"])
 def test_generation_prompt_missing_from_history_splits_every_turn(name: str) -> None:
-    """The prompt ends with an open or empty thinking block, which the template omits from earlier turns."""
+    """Use templates whose prompts end with an open or empty thinking block, which they omit from earlier turns."""
     tokenizer = tokenizer_of(name)
     observations = [TASK, *OBSERVATIONS]
     calls = calls_of(
@@ -241,13 +241,13 @@ def test_replies_without_ids_are_tokenized_and_reported_as_split() -> None:
 def test_prompt_ids_reported_by_the_engine_replace_those_sent() -> None:
     tokenizer = tokenizer_of("chatml")
 
-    class Retokenising(PreparedEngine):
+    class Retokenizing(PreparedEngine):
         async def generate(self, prompt_ids: Any, sampling: Any, *, conversation: Any = None) -> Completion:
             text = tokenizer.decode(prompt_ids)
             spelt = [i for letter in text for i in tokenizer.encode(letter, add_special_tokens=False)]
             return await super().generate(spelt, sampling, conversation=conversation)
 
-    calls = calls_of(ChatAgent(Retokenising(tokenizer, ["the answer", "the door"])), [TASK, "x"])
+    calls = calls_of(ChatAgent(Retokenizing(tokenizer, ["the answer", "the door"])), [TASK, "x"])
     assert calls[1].split == "tokens"
     assert all(len(call.prompt_ids) > 40 for call in calls)
 

@@ -135,7 +135,7 @@ def test_tool_calls_and_results_extend_the_prompt(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mistral", "mistral-sentencepiece"])
 def test_mistral_calls_after_a_special_token(name: str) -> None:
-    """The template accepts structured calls only and formats them itself; the prompt contains the sampled ids."""
+    """Check that prompts contain the sampled ids, although the template formats tool calls from structured messages."""
     tokenizer = tokenizer_of(name)
     body = f' [{{"arguments":{json.dumps(CALL["arguments"])},"name":"add"}}]'
     inside = tokenizer.encode(body, add_special_tokens=False)

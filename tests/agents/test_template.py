@@ -85,7 +85,7 @@ def test_families_that_extend_their_prompts_have_a_separator(name: str) -> None:
 
 
 def test_separator_is_verified_on_random_histories() -> None:
-    """A template that numbers its turns searches for no string, but renders every turn differently."""
+    """Use a template that numbers its turns: it searches for no string, but renders every turn differently."""
     tokenizer = tokenizer_of("chatml")
     template = (
         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' }}"

@@ -123,7 +123,7 @@ def test_advantages_are_finite_and_have_the_shape_of_the_batch(name: str, batch:
 def test_groups_of_one(kind: Any) -> None:
     pair = [Episode(rewards=[0.0], seed=7), Episode(rewards=[1.0, 0.0], seed=7)]
     single = Episode(rewards=[5.0], group=1, seed=8, env_id="game:Sudoku-v0")
-    with pytest.raises(BadValue, match=r"Sudoku-v0 \(group 1, seed 8\) is the only one.*singleton='zero'"):
+    with pytest.raises(BadValue, match=r"Sudoku-v0 \(group 1, seed 8\) is the only episode.*singleton='zero'"):
         kind(singleton="error").advantages([*pair, single])
     result = kind(singleton="zero").advantages([*pair, single])
     assert result.advantages[2] == [0.0]

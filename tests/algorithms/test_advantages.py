@@ -191,7 +191,7 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
 
 @given(episodes(), units)
 def test_gae_at_lam_0_and_1(batch: list[Episode], gamma: float) -> None:
-    """The advantage is the return minus the value for lam = 1, and the one-step advantage for lam = 0."""
+    """Check that GAE is the return minus the value for lam = 1, and the one-step advantage for lam = 0."""
     for episode in batch:
         assert episode.values is not None
         values, rewards = episode.values, episode.rewards
@@ -205,7 +205,7 @@ def test_gae_at_lam_0_and_1(batch: list[Episode], gamma: float) -> None:
 
 @given(episodes(), units, units)
 def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None:
-    """Compare with A_i = sum_{j>=i} (product of the discounts in between) lam^{j-i} d_j."""
+    """Compare with A_i = sum_{j>=i} (product of the discounts from i to j - 1) lam^{j-i} d_j."""
     result = TokenPPO(gamma=gamma, lam=lam, whiten=False).advantages(batch)
     wanted, targets = [], []
     for episode in batch:
@@ -236,7 +236,7 @@ def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None
 def test_token_gae_skips_tokens_that_were_not_sampled(
     batch: list[Episode], gamma: float, lam: float, data: st.DataObject
 ) -> None:
-    """Observation tokens between the sampled ones have no effect, whatever their values are."""
+    """Check that observation tokens between sampled tokens have no effect, whatever their values are."""
     for episode in batch[:2]:
         values, turns = list(episode.token_values or ()), list(episode.token_turns or ())
         rewards = data.draw(st.lists(numbers, min_size=len(values), max_size=len(values)))

@@ -112,7 +112,7 @@ def test_policy_loss(name: str, seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_truncated_importance(seed: int) -> None:
-    """Importance weights have no gradient, so the central differences are computed with constant weights."""
+    """Compute the central differences with constant importance weights, because these have no gradient."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
@@ -128,7 +128,7 @@ def test_truncated_importance(seed: int) -> None:
 @settings(max_examples=3)
 @given(seed=seeds)
 def test_straight_through_kl(seed: int) -> None:
-    """The estimator has the value of k1 and the gradient of k2."""
+    """Check that the straight-through estimator has the value of k1 and the gradient of k2."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
     data.advantages.zero_()

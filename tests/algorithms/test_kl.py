@@ -30,7 +30,7 @@ def distributions(seed: int, apart: float = 1.0) -> tuple[Tensor, Tensor]:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_in_expectation(seed: int) -> None:
-    """The expectation is a sum over all tokens weighted by probability, without sampling."""
+    """Compute the expectation as a sum over all tokens weighted by probability, without sampling."""
     p, ref = distributions(seed)
     kl = (p.exp() * (p - ref)).sum().item()
     for estimator in ("k1", "k3"):
@@ -42,7 +42,7 @@ def test_kl_in_expectation(seed: int) -> None:
 @settings(max_examples=25)
 @given(seeds, st.sampled_from([1.0, 0.1, 0.01]))
 def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
-    """The Taylor remainder against k3, whose expectation is the KL, is at most |d|^3 e^|d| / 6."""
+    """Check that the expectation of k2 differs from the KL by at most the Taylor remainder |d|^3 e^|d| / 6."""
     p, ref = distributions(seed, apart)
     kl = (p.exp() * (p - ref)).sum().item()
     far = (p - ref).abs().max().item()
@@ -52,7 +52,7 @@ def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_gradients_in_expectation(seed: int) -> None:
-    """Check the gradients stated in the docstring of `kl_estimate`; samples are constants, not differentiated."""
+    """Check the gradients stated in the docstring of `kl_estimate`; the sampled tokens are treated as constants."""
     p, ref = distributions(seed)
 
     def gradient(number: Tensor) -> Tensor:

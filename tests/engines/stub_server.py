@@ -87,7 +87,7 @@ class Stub:
     async def _start(self) -> None:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._serve)
-        # A request is cancelled when its client disconnects, as in vLLM.
+        # A request is canceled when its client disconnects, as in vLLM.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)

@@ -83,7 +83,7 @@ def test_random_requests_are_exact(runner: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("runner", ["native", "transformers"])
 def test_random_requests_between_weight_updates_are_exact(runner: Any) -> None:
-    """Replies between two updates are exact under the weights that sampled them."""
+    """Check that replies between two updates have the exact log-probabilities of the weights that sampled them."""
     model = qwen3()
 
     async def run() -> None:

@@ -155,7 +155,7 @@ def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> N
             rng = random.Random(0)
             allocator = engine._scheduler.kv_cache.allocator
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
-            assert allocator.free_tokens < allocator.length  # kept in the cache, because the conversations may continue
+            assert allocator.free_tokens < allocator.length  # blocks stay cached, because conversations may continue
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")

@@ -227,7 +227,7 @@ def test_invalid_requests_and_options_raise() -> None:
             assert engine.max_context == 40
             with pytest.raises(BadValue, match="empty"):
                 await engine.generate([], Sampling())
-            with pytest.raises(BadValue, match="has 40 tokens.* 40 at most"):
+            with pytest.raises(BadValue, match="has 40 tokens.* at most 40"):
                 await engine.generate([1] * 40, Sampling())
             with pytest.raises(BadValue, match=f"0..{VOCABULARY - 1}"):
                 await engine.generate([1, VOCABULARY], Sampling())

@@ -87,7 +87,7 @@ def test_stop_ids_and_strings(server: Stub) -> None:
 
 
 def test_requests_contain_all_sampling_parameters(server: Stub) -> None:
-    """The server would take missing parameters from the model's generation_config.json."""
+    """Check that all parameters are sent, because the server would take missing ones from generation_config.json."""
     generate(server)
     body = server.requests[-1][1]
     params = body.get("sampling_params", body)

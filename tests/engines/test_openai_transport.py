@@ -205,11 +205,11 @@ def test_cancelling_aborts_the_request(server: Stub) -> None:
             outcomes = await asyncio.gather(*tasks, return_exceptions=True)
             assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
             server.pause = 0
-            await engine.chat(HI, SHORT)  # the cancelled requests have released their connections
+            await engine.chat(HI, SHORT)  # the canceled requests have released their connections
 
     run(leave())
     wait_until(lambda: server.aborted == 1)
-    assert server.count(CHAT) == 2  # one of the cancelled requests was never sent
+    assert server.count(CHAT) == 2  # one of the canceled requests was never sent
 
 
 def test_cancelling_during_backoff(server: Stub) -> None:
@@ -274,7 +274,7 @@ def test_engine_works_in_several_event_loops(server: Stub) -> None:
 
 
 def test_no_resource_warnings(server: Stub) -> None:
-    """Closed event loops, unreferenced engines, errors and cancelled tasks cause no warning from aiohttp or asyncio."""
+    """Check that aiohttp and asyncio do not warn about closed loops, unreferenced engines, errors or canceled tasks."""
     code = f"""
 import asyncio, gc
 from palestra.engines import Sampling

@@ -121,7 +121,7 @@ def test_file_truncated_anywhere_can_be_read_and_appended_to(name: str, tmp_path
     for cut in [*range(0, len(data), 97), *ends, *(end - 1 for end in ends), len(data)]:
         path.write_bytes(data[:cut])
         full = sum(end <= cut for end in ends)
-        assert list(read(path)) == whole[:full], f"cut at {cut}"
+        assert list(read(path)) == whole[:full], f"truncated at byte {cut}"
         with Writer(path) as writer:
             writer.write(whole[0])
         assert list(read(path)) == [*whole[:full], whole[0]]

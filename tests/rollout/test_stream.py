@@ -20,7 +20,7 @@ from tests.conformance.defective_envs import Sound
 
 
 def test_tasks_from_an_async_iterator() -> None:
-    """The source may wait for finished episodes; every task it yields is played once."""
+    """Check that every task is played once, even if the iterator waits for finished episodes."""
     finished: list[int] = []
     gate = asyncio.Semaphore(2)
 

@@ -71,7 +71,7 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
 
 
 def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_path: Path) -> None:
-    """The first episode ends only after three steps; the fourth step waits for it."""
+    """Delay the end of the first episode until three steps are done, and check that the fourth step waits for it."""
     seed = child_seed(0, "train")
     sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
     rows = _run(tmp_path, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
@@ -80,7 +80,7 @@ def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_pa
 
 
 def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights of the sampler change only between steps, to those of the learner."""
+    """Check that the sampler's weights change only between steps, when they become equal to the learner's weights."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
 

@@ -34,7 +34,7 @@ def test_a_run_stops_when_the_kl_exceeds_its_limit(tmp_path: Path) -> None:
 
 
 def test_nan_weights_stop_the_run(taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine cannot sample from NaN weights, and the error message mentions NaN."""
+    """Check that sampling from NaN weights stops the run with an error about non-finite logits."""
     found = SyncTrainer.iteration
 
     async def poisoned(self: SyncTrainer, step: int) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def test_a_nan_gradient_stops_the_run(taught: str, tmp_path: Path, monkeypatch: 
 
 
 def test_a_batch_without_signal_is_reported_and_changes_nothing(tmp_path: Path) -> None:
-    """All games of an untrained model without a warm start have the same return."""
+    """Use an untrained model without a warm start, so that all games have the same return."""
     lines: list[str] = []
     run = train(_config(tmp_path, warm_start=0, steps=1), log=lines.append)
     assert run.rows[-1]["signal"] == 0.0

@@ -108,7 +108,7 @@ def test_the_gradient_equals_finite_differences(options: dict[str, Any]) -> None
 @given(seed=st.integers(0, 1000), turn=st.integers(0, 2))
 @settings(max_examples=5)
 def test_a_reward_affects_only_its_turn_and_earlier_ones(seed: int, turn: int) -> None:
-    """With a reward at one turn only, later turns have no gradient."""
+    """Check that turns after the only reward of an episode have no gradient."""
     whole = trajectory(Random(seed), turns=3, rewards=[float(i == turn) for i in range(3)])
     cut = replace(whole, turns=whole.turns[: turn + 1])
     one, other = (learned([t], algorithm="reinforce")[1] * t.sampled_tokens for t in (whole, cut))
@@ -272,7 +272,7 @@ def test_an_update_beyond_the_kl_limit_is_scaled_back() -> None:
 
 
 def test_sampling_weights_change_only_when_published() -> None:
-    """With a separate copy of the weights for sampling, the learner may update its own while the engine samples."""
+    """Check that the learner can update its weights while the engine samples from a separate copy."""
     learner = learner_of(lr=1e-2)
     learner.policy.separate_sampler()
     sampler = learner.policy.sampler

@@ -209,7 +209,7 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
 
 
 def logprob(policy: Policy, trajectory: Trajectory) -> torch.Tensor:
-    """Compute the sum of log p over the action tokens by its definition."""
+    """Compute the sum of log p over the action tokens directly from its definition."""
     total = torch.zeros(())
     for turn in trajectory.turns:
         for call in turn.action.calls:

@@ -109,7 +109,7 @@ def test_lora_on_chosen_layers() -> None:
 
 
 def test_small_steps_add_up_in_bfloat16() -> None:
-    """Adding 1e-4 to 0.5 once has no effect in bfloat16, but a hundred such steps must have an effect."""
+    """Check that updates of 1e-4, each too small to change a bfloat16 weight of 0.5, accumulate."""
     layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
     with torch.no_grad():
         layer.weight.fill_(0.5)
@@ -163,7 +163,7 @@ def test_gradient_checkpointing_saves_memory_and_is_chosen_by_size() -> None:
 
 
 def test_gradient_checkpointing_of_a_copy_uses_its_layers() -> None:
-    """The reference model is a copy; its layers must not call those of the trained model."""
+    """Check that the layers of a copied model, such as the reference model, do not call those of the original."""
     learner = learner_of(gradient_checkpointing="on")
     reference = learner.policy.frozen()
     (micro,) = learner.micro_batches([TrainingSample.of_prompt([5] * 20)])

@@ -158,7 +158,7 @@ def test_a_run_that_has_just_started_has_a_page(tmp_path: Path) -> None:
 
 
 def test_points_of_the_curve_are_at_the_step_of_their_policy(tmp_path: Path) -> None:
-    """The episodes of a step are sampled before its update; its evaluation is played after the update."""
+    """Check that training points are placed before the update of their step, and evaluation points after it."""
     training, held_out = learning_curve(record(tmp_path)).series
     assert [p.x for p in training.points] == list(range(12))
     assert [p.x for p in held_out.points] == [0, 4, 8, 12]

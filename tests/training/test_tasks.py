@@ -46,7 +46,7 @@ def test_tasks_depend_on_the_step_only(step: int, seed: int) -> None:
 
 
 def test_steps_visit_a_data_set_row_by_row() -> None:
-    """Consecutive steps use consecutive rows, so that an epoch over n rows has n groups."""
+    """Check that consecutive steps use consecutive rows, so that an epoch over n rows has n groups."""
     config = _config(env=EASY)
     curriculum = Curriculum.of(config)
     seeds = [

@@ -134,7 +134,7 @@ def test_top_k_and_min_p(engine: OpenAIEngine, model: Any, prompts: list[list[in
 
 
 def test_generation_config_is_ignored(engine: OpenAIEngine, model: Any, prompts: list[list[int]]) -> None:
-    """The model's generation_config.json sets top_k=2 and other defaults, which requests must override."""
+    """Check that requests override top_k=2 and the other defaults in the model's generation_config.json."""
     ranks = []
     for done in run(all_of(engine, prompts, [Sampling(max_tokens=40, seed=1)] * len(prompts))):
         rows = distributions(model, done)

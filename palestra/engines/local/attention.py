@@ -119,7 +119,7 @@ class AttentionPlanner:
         first = longest = tokens = 0
         for row, (count, length) in enumerate(zip((stop - start).tolist(), stop.tolist(), strict=True)):
             rows, longest, tokens = row + 1 - first, max(longest, length), tokens + count
-            # Sequences are sorted by count, so the count of this one is the padded width.
+            # Sequences are sorted by token count, so `count` is the padded width.
             if rows > 1 and (rows * count * longest > MAX_MASK_CELLS or rows * count > 2 * tokens + 1024):
                 groups.append(slice(first, row))
                 first, longest, tokens = row, length, count

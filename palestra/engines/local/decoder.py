@@ -109,8 +109,8 @@ class NativeRunner:
         self._head = _linear(self._model.lm_head)
         self._activation = body.layers[0].mlp.act_fn
         self._cos = self._sin = self._embedding.new_empty((0, 1, self._heads.dim))
-        # Measured cost of an attention call, as the amount of values read from memory in the same time. It is low on a
-        # CPU, where reading is slow, and high on a GPU.
+        # Measured cost of an attention call, as the number of values that can be read from memory in the same time. It
+        # is low on a CPU, where reading is slow, and high on a GPU.
         launch_bound = runner.launch_bound(self._device)
         self._planner = AttentionPlanner(
             self._heads,

@@ -222,7 +222,7 @@ class LocalEngine(PolicyEngine):
         assert self.max_context is not None  # noqa: S101  set in the constructor
         if len(ids) >= self.max_context:
             raise BadValue(
-                f"the prompt has {len(ids)} tokens, but prompt and reply together have {self.max_context} at most"
+                f"the prompt has {len(ids)} tokens, but prompt and reply together may have at most {self.max_context}"
             )
         stop_strings = None
         if sampling.stop:

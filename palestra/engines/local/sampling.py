@@ -82,23 +82,23 @@ def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -
     """
     logits = logits.float()
     maximum = logits.amax(-1, keepdim=True)
-    centred = logits - maximum
-    weights = centred.exp()
+    centered = logits - maximum
+    weights = centered.exp()
     if settings is None:
         cumulative = _cumulative(weights)
         ids = _inverse_transform(cumulative, uniforms)
         total = cumulative[:, -1]
     else:
         total = weights.sum(-1, dtype=torch.float64)
-        cumulative = _cumulative(_filter((centred / settings.temperature[:, None]).exp_(), settings))
+        cumulative = _cumulative(_filter((centered / settings.temperature[:, None]).exp_(), settings))
         ids = _inverse_transform(cumulative, uniforms)
         if settings.any_greedy:
             ids = torch.where(settings.greedy, logits.argmax(-1), ids)
-    return ids, centred.gather(1, ids[:, None])[:, 0] - total.log().float()
+    return ids, centered.gather(1, ids[:, None])[:, 0] - total.log().float()
 
 
 def _cumulative(weights: Tensor) -> Tensor:
-    # In float32 the cumulative sum would lose the unlikely tokens of a large vocabulary.
+    # In float32, rounding would remove the unlikely tokens of a large vocabulary from the cumulative sum.
     return weights.cumsum(-1, dtype=torch.float64)
 
 

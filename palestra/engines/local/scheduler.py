@@ -96,7 +96,7 @@ class Scheduler:
         self._waiting: deque[GenerationRequest] = deque()
         self._batch = RunningBatch()
         self._any_cancelled = False
-        self._unplaced: list[GenerationRequest] = []  # no longer in the queue, because placing them raised an exception
+        self._unplaced: list[GenerationRequest] = []  # removed from the queue, but placing them raised an exception
         self._entries_current = False  # whether the entries of running requests have current `cached` counts
 
     @property

@@ -152,8 +152,8 @@ def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80
         lines.append(_held_out(evaluations))
     if trained:
         last = trained[-1]
-        lines += [f"episodes  {_figures(last, _EPISODES)}"] if played else []
-        lines.append(f"learning  {_figures(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
+        lines += [f"episodes  {_format_metrics(last, _EPISODES)}"] if played else []
+        lines.append(f"learning  {_format_metrics(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
     lines += _time(rows, steps)
     lines += _warnings(trained)
     return [text[:width].rstrip() for text in lines]
@@ -201,7 +201,7 @@ _LEARNING = (
 )
 
 
-def _figures(row: Row, wanted: Sequence[tuple[str, str, str]]) -> str:
+def _format_metrics(row: Row, wanted: Sequence[tuple[str, str, str]]) -> str:
     return "   ".join(f"{name} {form.format(row[key])}" for name, key, form in wanted if row.get(key) is not None)
 
 
