@@ -260,7 +260,7 @@ class _TemplateReader:
         if name in _STRIPS and all(isinstance(chars, str) and not chars.strip() for chars in consts):
             return kinds
         if name in _SEARCHES | _SPLITTERS and consts and isinstance(consts[0], str) and consts[0].strip():
-            # Stripped, so that it also matches texts that the template stripped before the test.
+            # Strip the string, so that it also matches texts that the template stripped before the test.
             self.within.add(consts[0].strip())
             return kinds if name == "replace" else frozenset({"parts"}) if name in _SPLITTERS else _NONE
         raise _Undecidable(f".{name}()")
