@@ -31,7 +31,7 @@ from sides import Child, SideFailed, gem_python
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = ("easy", "hard")
-SLICES = 20  # per side and measurement
+SLICES = 20  # number of time slices per side and measurement
 
 # On Linux, ru_maxrss of a child starts with the parent's value, so the peak since exec is read from /proc.
 IMPORT = """
@@ -122,7 +122,7 @@ def import_cost(python: str, statement: str, runs: int) -> dict[str, float]:
         elapsed, memory = map(float, result.stdout.split()[-2:])
         return elapsed, memory
 
-    run(statement)  # warm up byte code and page cache
+    run(statement)  # a first run warms up the byte code and page caches
     pairs = [(run(statement), run("pass")) for _ in range(runs)]
     return {
         "ms": min(loaded[0] - bare[0] for loaded, bare in pairs),

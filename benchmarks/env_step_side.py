@@ -32,7 +32,7 @@ class Side:
             import gem.envs
             import nltk
 
-            nltk.download = lambda *_, **__: True  # GEM's constructors would download a corpus
+            nltk.download = lambda *_, **__: True  # prevents GEM's constructors from downloading a corpus
             logging.disable(logging.CRITICAL)
             self.make = gem.make
 
@@ -61,7 +61,7 @@ class Side:
         """Run steps for `ns` nanoseconds, not counting the time of resets, and return their statistics."""
         times: list[int] = []
         spent = unread = 0
-        deadline = clock() + 5 * ns  # resets may take longer than the steps
+        deadline = clock() + 5 * ns  # also limits the total time, because resets may take longer than the steps
         while spent < ns and (clock() < deadline or len(times) < 50):
             seed, actions = next(self.episodes)
             env = self._start_episode(seed)

@@ -49,7 +49,7 @@ def main():
 main()
 """
 
-Pair = tuple[str, str, bool]  # answer, gold, equal
+Pair = tuple[str, str, bool]  # answer, gold answer, whether both are equal
 
 
 def integer(r: random.Random, equal: bool) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def rollout_ms(tokenizer: Any, renderer: Renderer, turns: int, episodes: int) ->
     """Return CPU milliseconds per turn of a whole rollout; the scripted engine itself takes almost no time."""
     level = {"min_number": 1, "max_number": 10**9, "max_turns": turns}
     agent = palestra.agents.ChatAgent(ScriptedEngine(lambda _: REPLY, tokenizer=tokenizer, blind=True))
-    agent._renderers = {"[]": renderer}  # the key of an agent without tools
+    agent._renderers = {"[]": renderer}  # "[]" is the cache key of an agent without tools
 
     async def play() -> int:
         result = await palestra.rollout.collect(

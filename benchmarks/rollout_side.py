@@ -25,10 +25,10 @@ LEVEL: dict[str, Any] = {
     "min_number": 1,
     "max_number": 10**9,
     "max_turns": TURNS,
-}  # with a range this large the guesses 1 to 5 are wrong
+}  # the range is so large that the guesses 1 to 5 are wrong
 SAMPLING: dict[str, Any] = {"temperature": 1.0, "max_tokens": 64}
 STEP_SECONDS = 0.2  # time that a slow env sleeps per step
-SLOW_ONE_IN = 32  # one env in this many is slow
+SLOW_ONE_IN = 32  # one in this many envs is slow
 REPLY_SECONDS = 0.1  # time per reply in the measurement with slow envs
 
 
@@ -101,7 +101,7 @@ class Side(ABC):
         return self._timed(episodes, lambda: self.play(episodes, concurrency))
 
     def _timed(self, episodes: int, play: Callable[[], Any]) -> dict[str, float]:
-        gc.collect()  # so that garbage of the previous run is not collected in this one
+        gc.collect()  # prevents collection of the previous run's garbage during this run
         started, cpu_started = perf_counter(), process_time()
         complete = self.runner.run(play())
         seconds, cpu = perf_counter() - started, process_time() - cpu_started

@@ -25,7 +25,7 @@ from palestra.rollout import collect
 from palestra.types import Step
 
 TURNS = 10
-Measurements = dict[str, list[float]]  # seconds by kind of call, and megabytes
+Measurements = dict[str, list[float]]  # seconds per kind of call, and megabytes of memory
 
 
 def megabytes(pid: int) -> float:

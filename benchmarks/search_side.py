@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 TOPK = 10
-Search = Callable[[str], list[int]]  # query -> numbers of the best passages
+Search = Callable[[str], list[int]]  # query -> indices of the best passages
 
 
 def index_palestra(corpus: Path, folder: Path) -> None:

@@ -23,7 +23,7 @@ class Meter:
     def __init__(self) -> None:
         self.times: list[float] = []
         self.stopped = False
-        self.error: bytes | None = None  # the first response that is not a success
+        self.error: bytes | None = None  # the first error response
 
 
 class HttpClient(asyncio.Protocol):

@@ -117,7 +117,8 @@ def openenv() -> Any:
         def state(self) -> State:
             return self._state
 
-    globals().update(EchoAction=EchoAction, EchoObservation=EchoObservation)  # OpenEnv resolves annotations here
+    # OpenEnv resolves type annotations in the module's namespace.
+    globals().update(EchoAction=EchoAction, EchoObservation=EchoObservation)
     return create_app(Echo, EchoAction, EchoObservation, env_name="echo", max_concurrent_envs=256)
 
 

@@ -72,13 +72,13 @@ class Child:
 def serve_commands(make: Callable[[], Any]) -> Any:
     """Create a side with `make`, run the commands from standard input on it until the end of input, and return it."""
     replies = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # output of packages must not mix with the replies
+    with contextlib.redirect_stdout(sys.stderr):  # print statements of packages must not mix with the replies
         side = make()
         for line in sys.stdin:
             command = json.loads(line)
             try:
                 reply = {"ok": getattr(side, command.pop("do"))(**command)}
-            except Exception as err:  # noqa: BLE001  # the driver reports it
+            except Exception as err:  # noqa: BLE001  # the error is sent to the driver, which reports it
                 reply = {"error": f"{type(err).__name__}: {err}"}
             replies.write(json.dumps(reply) + "\n")
             replies.flush()

@@ -40,7 +40,7 @@ def measure(ours: Child, gem: Child | None, *, turns: int, calls: int) -> dict[s
     for side in sides:
         side.request("latency", calls=5)
     for _ in range(turns):
-        for side in sides:  # fewer calls for GEM, so that both turns take about the same time
+        for side in sides:  # GEM gets fewer calls, so that the turns of both sides take about the same time
             times[side.name].append(side.request("latency", calls=100 if side is ours else 20))
         for side in sides:
             rates[side.name].append(
@@ -76,7 +76,7 @@ def missed_bars(figures: dict[str, Any]) -> list[str]:
         missed += [
             f"{name} grew from {before[name]} to {after[name]}" for name in ("files",) if after[name] > before[name]
         ]
-        if after["processes"] > before["processes"] + 8:  # the number of interpreters that wait for a program varies
+        if after["processes"] > before["processes"] + 8:  # the number of idle interpreters varies
             missed.append(f"processes grew from {before['processes']} to {after['processes']}")
         missed += [
             f"{name} grew from {before[name]:.1f} to {after[name]:.1f}"

@@ -18,7 +18,7 @@ from sides import serve_commands
 
 GUESS = "game:GuessTheNumber-v0-hard"
 LONG = {"max_number": 10**9, "max_turns": 1_000}  # episodes hardly ever end, so that only steps are measured
-ROUNDS = 64  # number of different action lists, used in rotation
+ROUNDS = 64  # number of different action lists, which are used in rotation
 
 
 def guesses(envs: int, highest: int = 50) -> list[list[str]]:

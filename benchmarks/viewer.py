@@ -36,7 +36,7 @@ from palestra.rollout import Trajectory, collect
 from palestra.rollout.codec import to_json
 from palestra.types import Call
 
-BARS = {"page_s": 2.0, "episode_ms": 300.0, "memory_mb": 500.0}  # maxima at 100,000 episodes
+BARS = {"page_s": 2.0, "episode_ms": 300.0, "memory_mb": 500.0}  # maximum values with 100,000 episodes
 ENVS = ["game:Sokoban-v0-easy", "game:Minesweeper-v0-easy", "game:Mastermind-v0-easy", "game:Hangman-v0-easy"]
 LINE = 20_000  # approximate number of bytes per episode
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")

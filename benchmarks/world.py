@@ -23,7 +23,7 @@ from typing import Any
 from palestra.envs.world import QUESTIONS, Solver, World, draw_question
 from palestra.tools.search import SearchTool
 
-LIMITS = {"wall_s": 60.0, "memory_gb": 2.0}  # for 100,000 pages
+LIMITS = {"wall_s": 60.0, "memory_gb": 2.0}  # maximum values for 100,000 pages
 SEED = 1
 
 

@@ -34,7 +34,7 @@ from palestra.envs.babyai.levels import LEVELS
 ROOT = Path(__file__).parent.parent
 PEER = ROOT / ".cache" / "agentgym-venv"
 NEEDS = ("fastapi", "uvicorn", "gym", "gymnasium", "minigrid", "matplotlib")
-TURNS = 20  # maximum per episode: AgentGym-RL's horizon for BabyAI
+TURNS = 20  # maximum number of turns per episode, equal to AgentGym-RL's horizon for BabyAI
 
 
 class Side(NamedTuple):

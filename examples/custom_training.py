@@ -16,7 +16,7 @@ class Parity(palestra.Env):
         success = ("even", "odd")[self.number % 2] in action
         return "", float(success), True, False, {"success": success}
 
-    def sample_random_action(self):  # for the warm start of an untrained model
+    def sample_random_action(self):  # used by the warm start of an untrained model
         return f"\\boxed{{{random.choice(['even', 'odd'])}}}"
 
 

@@ -28,11 +28,11 @@ class Env(ABC):
     """
 
     spec: EnvSpec | None = None  # set by `make`
-    max_turns: int | None = None  # turn limit of the task, mentioned in the prompt
+    max_turns: int | None = None  # maximum number of turns, stated in the prompt
     reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step
     shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # constant attributes, which forks do not copy
     inline: bool = False  # True: a step takes microseconds, so async callers run it without a thread
-    expert_peeks: bool = False  # True: the expert reads hidden state, for example a recorded solution
+    expert_peeks: bool = False  # whether the expert reads hidden state, for example a recorded solution
 
     seed: int  # seed of the current episode
     rng: Random  # generator for all randomness in the environment
@@ -87,7 +87,7 @@ class Env(ABC):
         """Return the well-formed example action that the prompt contains."""
         raise BadValue(f"{type(self).__name__} has no example action")
 
-    def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # for subclasses
+    def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # subclasses use `mode`
         """Render the state as text, or as PNG bytes with mode "image"; None if the env does not support the mode."""
         return None
 
@@ -160,7 +160,7 @@ class Env(ABC):
         """Return an env in the state of the snapshot. Snapshots are pickles: restore only those that you trust."""
         import pickle
 
-        env = pickle.loads(snapshot)  # noqa: S301  # see the docstring
+        env = pickle.loads(snapshot)  # noqa: S301  # the docstring warns about untrusted pickles
         if not isinstance(env, Env):
             raise BadValue(f"this is a snapshot of a {type(env).__name__}, not of an Env")
         return env
@@ -246,7 +246,7 @@ class Wrapper(Env):
         """Return the result of `reset`; the arguments are the result of the inner env's `reset`."""
         return observation, info
 
-    def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # for subclasses
+    def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # subclasses use `action`
         """Return the result of `step`; `action` is the one passed to `step`, and `step` is the inner env's result."""
         return step
 
@@ -308,7 +308,7 @@ class Wrapper(Env):
         return self.env.unwrapped
 
     def __getattribute__(self, name: str) -> Any:
-        # Class attributes of Env hide those of the inner env from __getattr__, so they are delegated here.
+        # Python does not call __getattr__ for class attributes of Env, so these attributes are delegated explicitly.
         if name in _DELEGATED:
             own = object.__getattribute__(self, "__dict__")
             return own[name] if name in own else getattr(own["env"], name)
@@ -366,7 +366,7 @@ def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
                 result[key] = _deepcopy(item, inner, memo)
         return result
     if kind is set:
-        result = value.copy()  # its items are hashable, so they need no deep copy
+        result = value.copy()  # items of a set are hashable, so they need no deep copy
         memo[id(value)] = result
         return result
     if kind is tuple and all(type(item) in _IMMUTABLE for item in value):

@@ -40,7 +40,7 @@ class UnknownEnv(UsageError, ValueError):
 
 
 class BadEnvId(UsageError, ValueError):
-    """The name does not have any valid form of an environment name (see docs/environment-names.md)."""
+    """The name does not have a valid form (see docs/environment-names.md)."""
 
 
 class AlreadyRegistered(UsageError, ValueError):
@@ -83,7 +83,8 @@ class ConformanceError(PalestraError, AssertionError):
     """An environment violates an invariant of `check_env`, or a server violates its protocol."""
 
     def __init__(self, invariant: str, defect: str, reproduce: str) -> None:
-        super().__init__(invariant, defect, reproduce)  # pass all of them, so that the exception can be pickled
+        # The exception can be pickled only if all arguments are passed on.
+        super().__init__(invariant, defect, reproduce)
         self.invariant = invariant
         self.defect = defect
         self.reproduce = reproduce

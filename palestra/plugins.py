@@ -49,7 +49,7 @@ GROUPS = (
 
 _entry_points: dict[str, dict[str, EntryPoint]] = {}  # group -> name -> entry point
 _objects: dict[tuple[str, str], Any] = {}  # (group, name) -> the loaded object
-_imported: dict[str, None] = {}  # modules that the user named, in order
+_imported: dict[str, None] = {}  # names of modules that the user imported with `--import`, in order
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ def load(group: str, name: str) -> Any:
 
 
 def load_all(group: str) -> dict[str, Any]:
-    """Import all entry points of a group and return the objects by name; those that fail are skipped with a warning."""
+    """Import all entry points of a group and return the objects by name; skip failed imports with a warning."""
     objects = {}
     for name in available(group):
         try:

@@ -49,9 +49,9 @@ class EnvSpec:
     reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step; UNBOUNDED if not declared
     expert_success: float | None = None  # measured success rate; 1.0 means every seed; None if there is no expert
     random_success: float | None = None  # measured success rate of the random player
-    seeded: bool = True  # False: the task does not depend on the seed
+    seeded: bool = True  # whether the task depends on the seed
     extra: str | None = None  # pip extra that the environment requires
-    needs_data: bool = False  # True: the tasks come from a downloaded data set or a user's file
+    needs_data: bool = False  # whether the tasks come from a downloaded data set or a user's file
 
     @property
     def parts(self) -> EnvId:
@@ -66,7 +66,7 @@ class EnvSpec:
             return EnvId(family, rest, None, None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return JSON-serializable data; infinite ends of the reward range become None."""
+        """Return JSON-serializable data; infinite bounds of the reward range become None."""
         low, high = self.reward_range
         bounds = [end if abs(end) != float("inf") else None for end in (low, high)]
         return {**asdict(self), "kwargs": dict(self.kwargs), "reward_range": bounds}

@@ -15,7 +15,7 @@ TARGET = Path(palestra.__file__).parent / "engines" / "data" / "tokenizer.json"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WHOLE = ["\\boxed{", "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>"]
 ROLES = ["system", "user", "assistant", "tool"]  # role names of the chat template
-PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # split numbers from spaces, so that 7 is always the same token
+PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # splits numbers from spaces, so that 7 always has the same token
 
 
 def texts() -> Iterator[str]:

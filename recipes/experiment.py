@@ -23,7 +23,7 @@ from palestra.training.reporting.metrics import read
 T95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}  # quantiles of Student's t by degrees of freedom
 BANDS = 3  # maximum number of variants whose intervals are plotted as bands
 
-SETTINGS: dict[str, Any] = {  # for a small model that has learned the action format
+SETTINGS: dict[str, Any] = {  # settings for a small model that has learned the action format
     "model": "default:0.1M",
     "steps": 60,
     "episodes": 512,
@@ -132,7 +132,7 @@ def last(rows: Sequence[Mapping[str, Any]], key: str) -> float:
 
 
 def table(results: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns: Mapping[str, str]) -> str:
-    """Return a Markdown table: one row per variant, means with 95% intervals over seeds, the first metric by seed."""
+    """Return a Markdown table of the means and 95% intervals over seeds; the first metric is also listed by seed."""
     first = next(iter(columns))
     lines = [f"| | {' | '.join(columns)} | {first} by seed |", "|---" * (len(columns) + 2) + "|"]
     for name, runs in results.items():

@@ -33,7 +33,7 @@ def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]
         serve.ingress(build)(),
         name=name,
         num_replicas=1,  # a session runs in one process, so scale by adding nodes instead of replicas
-        max_ongoing_requests=4_096,  # the server enforces its own limits
+        max_ongoing_requests=4_096,  # a high limit for Ray, because the server enforces its own limits
         ray_actor_options={"num_cpus": workers},
     )
     return deployment.bind()
@@ -75,7 +75,8 @@ def main() -> None:
     except ConnectionError:  # no cluster is running, so start one on this machine
         ray.init(log_to_driver=False, **local_cluster(args))
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):  # replaces Ray's handlers, which do not clean up
+    # Replace Ray's signal handlers, which do not shut down the deployment.
+    for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     serve.start(http_options={"host": args.host, "port": args.port})
     for name in args.nodes:

@@ -70,7 +70,7 @@ def test_ctrl_c_cancels_the_coroutine_and_waits_for_its_cleanup(nested: bool) ->
             events.append("cleaned up")
 
     async def main() -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a notebook
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # use the same handler as a notebook
         run_sync(wait())
 
     with pytest.raises(KeyboardInterrupt):

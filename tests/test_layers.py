@@ -64,7 +64,8 @@ def imports(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 yield node.lineno, f"{node.module}.{alias.name}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and MODULE_NAME.fullmatch(node.value):
-            yield node.lineno, node.value.partition(":")[0]  # an argument of import_module, or an entry point
+            # The string may be an argument of import_module, or an entry point.
+            yield node.lineno, node.value.partition(":")[0]
 
 
 def violations(path: Path, module: str) -> list[str]:
@@ -132,7 +133,7 @@ if package in ("registry", "vector", "rollout", "evals"):
 @pytest.mark.parametrize("package", [package for row in ROWS for package in sorted(row)])
 def test_packages_import_with_the_layers_above_blocked(package: str) -> None:
     if not (ROOT / package).is_dir() and not (ROOT / f"{package}.py").exists():
-        assert package == "compat"  # not written yet
+        assert package == "compat"  # this package does not exist yet
         return
     blocked = {name for name, rank in RANK.items() if rank >= RANK[package] and name != package}
     done = subprocess.run(

@@ -70,7 +70,7 @@ def test_a_copy_draws_the_same_and_is_independent(seed: int, before: list[str], 
     else:
         clone = Rng(1)
         clone.setstate(rng.getstate())
-    play(clone, after)  # must not change the original
+    play(clone, after)  # using the copy must not change the original
     again = copy_rng(rng)
     assert play(rng, after) == play(again, after)
     assert play(copy_rng(clone), after) == play(rng, after)

@@ -16,7 +16,7 @@ from typing import NoReturn
 from palestra import __version__
 from palestra.errors import ConformanceError, InfrastructureError, TrainingDiverged, UsageError
 
-VERBS = {  # in the order of `palestra --help`
+VERBS = {  # verb -> description, in the order of `palestra --help`
     "envs": "List the available environments.",
     "play": "Play an environment in the terminal, or watch the expert or a random player.",
     "check": "Test that environments satisfy the environment contract, or that a server implements the protocol.",
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Not an error: the reader of the pipe, for example `head`, closed it. Discard the remaining output.
+        # It is not an error if the reader of a pipe, for example `head`, closes it early. Discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
 

@@ -24,7 +24,7 @@ class Finding:
     """Result of the check of one feature."""
 
     feature: str
-    state: str  # "ok", "limited", "missing"
+    state: str  # "ok", "limited" or "missing"
     detail: str
     fix: str = ""  # command that enables the feature
 

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if bool(args.sources) == args.embedded:
-        raise BadValue("give either SOURCE files and folders, or --embedded")
+        raise BadValue("pass either SOURCE files and folders, or --embedded")
     start = time.monotonic()
     try:
         index = _build(args)

@@ -100,5 +100,5 @@ def _serve(source: str, options: dict[str, Any], parent: int | None) -> None:
     from palestra.tools.search.tool import open_index
 
     if parent is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also reaches the parent, which stops the helpers
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also interrupts the parent, which stops this process
     serve(open_index(source), parent=parent, **options)

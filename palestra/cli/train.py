@@ -46,7 +46,7 @@ TITLES = {
     "run": "run [run]",
 }
 _METAVARS = {"env": "NAME[=WEIGHT]", "eval_env": "NAME", "data": "PATH", "import": "MODULE", "wrappers": "WRAPPER"}
-_ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # --tools python search
+_ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # flags that take several values, for example --tools python search
 _EPILOG = """\
 examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
@@ -152,7 +152,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         for item in fields(kind):
             options.setdefault(flat_name(item), (kind, item))
             owners.setdefault(flat_name(item), []).append(name)
-    everywhere = set(owners["gamma"])  # the policy-gradient algorithms
+    everywhere = set(owners["gamma"])  # all policy-gradient algorithms have the option gamma
     for flag, (kind, item) in options.items():
         only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
         _add_flag(group, kind, item, note=only)
@@ -162,7 +162,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Option of an imported algorithm that has no command-line option here; repeatable.",
+        help="Value of an option of an imported algorithm, which has no flags of its own here; repeatable.",
     )
 
 

@@ -18,7 +18,7 @@ from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec
 
-SEEDS = (*range(1, 500), 2**40 + 1)  # used in this order, one per episode
+SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Rate(NamedTuple):
     def fits(self, stated: float) -> bool:
         """Return whether the measurement is consistent with a true rate of `stated` (two-sided test, alpha 0.0001)."""
         if stated == 1.0:
-            return self.solved == self.episodes  # a stated rate of 1 means that every seed is solved
+            return self.solved == self.episodes  # a rate of 1 in the spec means that every seed is solved
         p = min(max(stated, 0.002), 0.998)  # the true rate may differ slightly from a measured 0 or 1
         return (
             min(_tail(self.solved, self.episodes, p), _tail(self.episodes - self.solved, self.episodes, 1 - p)) > 5e-5

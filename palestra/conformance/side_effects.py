@@ -32,7 +32,7 @@ class SideEffectMonitor:
     def __enter__(self) -> Self:
         self._state = _shared_states()
         self._collects = gc.isenabled()
-        gc.disable()  # the collector could run callbacks of unrelated code
+        gc.disable()  # garbage collection could run finalizers of unrelated code
         sys.setprofile(self._see)
         return self
 
@@ -53,7 +53,7 @@ class SideEffectMonitor:
         caller = str(frame.f_globals.get("__name__", ""))
         module = caller.partition(".")[0]
         if caller.startswith("palestra.conformance."):
-            return  # the watchdog reads the clock too
+            return  # ignore calls of the conformance suite itself
         if module in sys.stdlib_module_names and module not in _PASSES_ON:
             return
         place: FrameType | None = frame
@@ -112,7 +112,7 @@ def _target(descriptor: Path) -> str | None:
     try:
         return f"{descriptor.name} -> {descriptor.readlink()}"
     except OSError:
-        return None  # this was the descriptor of the directory listing itself, which is closed now
+        return None  # the descriptor of the directory listing itself is already closed
 
 
 def _read(path: Path) -> str:

@@ -29,12 +29,12 @@ class Outcome:
     tokens_written: int | None
     tool_calls: int
     invalid: int  # number of actions that could not be parsed or broke the rules
-    ending: str  # "solved", "lost", "horizon" ...
+    ending: str  # how the episode ended, for example "solved", "lost" or "horizon"
     truncated: bool
     boundary: str | None  # component that failed, if the episode failed
     kind: str  # exception type of the failure
     message: str
-    attempts: int  # number of attempts, including retries after infrastructure failures
+    attempts: int  # number of times the episode was played, including retries after infrastructure failures
     started: float  # seconds since the epoch
     seconds: float
     agent_seconds: float

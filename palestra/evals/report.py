@@ -22,7 +22,7 @@ from palestra.rollout.store import read_json
 from palestra.rollout.types import Trajectory
 
 SHOWN = 8  # number of episodes in the report
-LOOKED_AT = 64  # number of episodes per environment from which these are selected
+LOOKED_AT = 64  # number of episodes per environment from which the episodes of the report are selected
 MOST_RANGES = 60
 MOST_LISTED = 200
 

@@ -41,7 +41,7 @@ class RescoreResult:
 
     evaluation: Evaluation
     replays: Mapping[str, int]  # number of episodes per replay result
-    flips: Sequence[tuple[Key, bool, bool]]  # episode, old success, new success
+    flips: Sequence[tuple[Key, bool, bool]]  # key of the episode, success before, success after rescoring
 
 
 async def rescore(
@@ -184,7 +184,7 @@ class _ReplaySession(AgentSession):
         del info
         turns = self._stored.turns
         if self._turn == len(turns):
-            if self._stored.truncated:  # for example because the context window was full
+            if self._stored.truncated:  # the episode was truncated, for example because the context window was full
                 raise ContextFull("the stored episode was truncated at this turn")
             self._note("unfinished")
             raise EnvFailed(f"the episode did not end after its {len(turns)} stored actions")

@@ -49,7 +49,7 @@ def rate(tasks: Sequence[Sequence[bool]]) -> Estimate:
         raise BadValue("a rate needs at least one episode")
     episodes, n = sum(map(len, tasks)), len(means)
     p = _mean(means)
-    if episodes == n:  # one attempt per task
+    if episodes == n:  # with one attempt per task, the attempts are independent
         return _wilson(p, float(n), n)
     spread = _variance(means) / n if n > 1 else 0.0
     if spread <= 0:  # the correlation between attempts cannot be estimated; assume 1

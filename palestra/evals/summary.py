@@ -38,7 +38,8 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
     """Return `table` (rows per environment, category, level, and the total) and `running` (timing)."""
     prices = prices or Prices()
     keys = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
-    finished = {key: outcomes[key] for key in keys if key in outcomes}  # in suite order, not in completion order
+    # Finished episodes in suite order, not in completion order.
+    finished = {key: outcomes[key] for key in keys if key in outcomes}
     rows, estimates = [], []
     for index, entry in enumerate(suite.entries):
         episodes = [one for key, one in finished.items() if key[0] == index]

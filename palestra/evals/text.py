@@ -43,7 +43,7 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
     passes = {key for row in rows for key in row if key[:5] in ("pass@", "pass^") and key[5:].isdigit()}
     result += [
         (key, _pass_cell(key)) for key in sorted(passes, key=_way) if int(key[5:]) > 1
-    ]  # pass@1 is the success rate
+    ]  # pass@1 is omitted because it equals the success rate
     result.append(("turns", _plain_cell("turns", ".1f")))
     result += [(name, _plain_cell(key, form)) for name, key, form in _PLAIN if any(row.get(key) for row in rows)]
     if any(row["failed"] for row in rows):

@@ -32,7 +32,7 @@ __all__ = ["AnyText", "ToGymnasium", "register_all", "to_gymnasium"]
 
 
 class AnyText(gymnasium.Space[str]):
-    """Space of all strings. Samples are returned by `draw(seed)`; by default they are short printable strings."""
+    """Space of all strings. `draw(seed)` returns the samples, which are short printable strings by default."""
 
     def __init__(self, draw: Callable[[int], str] | None = None, seed: int | None = None) -> None:
         super().__init__(dtype=str, seed=seed)
@@ -88,7 +88,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         self.spec = gymnasium.envs.registration.EnvSpec(
             id=_gymnasium_id(env if isinstance(env, str) else type(env).__name__),
             entry_point="palestra.integrations.gymnasium:ToGymnasium",
-            order_enforce=False,  # the env itself raises on a step before reset
+            order_enforce=False,  # the env itself raises ResetNeeded if `step` is called before `reset`
             disable_env_checker=True,
             kwargs={"env": env, "render_mode": render_mode, **kwargs},
         )

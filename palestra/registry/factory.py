@@ -80,7 +80,7 @@ def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: 
     if wrappers:
         from palestra.wrappers.factory import resolve_wrappers
 
-        plugins.add_working_directory()  # `module:callable` may name a module there
+        plugins.add_working_directory()  # `module:callable` may refer to a module in the working directory
         for wrap in resolve_wrappers(wrappers):
             env = wrap(env)
     return env
@@ -117,7 +117,8 @@ class EnvFactory:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     tools: Sequence[Any] = ()
     max_tool_calls: int | None = None
-    wrappers: Sequence[Any] = ()  # see `wrappers.resolve_wrappers`; the first is the innermost
+    # Descriptions accepted by `wrappers.resolve_wrappers`; the first wrapper is the innermost.
+    wrappers: Sequence[Any] = ()
     builder: Callable[..., Env] | None = None
 
     def __post_init__(self) -> None:

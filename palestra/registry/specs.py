@@ -142,7 +142,7 @@ def _load_plugins(family: str | None = None) -> None:
         except UsageError as err:
             if family is not None:
                 raise
-            warnings.warn(str(err), RuntimeWarning, stacklevel=3)  # the other plug-ins still work
+            warnings.warn(str(err), RuntimeWarning, stacklevel=3)  # one broken plug-in must not disable the others
         else:
             _register_plugin(loaded)
 
@@ -270,7 +270,8 @@ def list_envs(family: str | None = None) -> list[str]:
         _load_catalog(name)
     order = {name: place for place, name in enumerate(CATALOGS)}
     ids = [env_id for env_id in _specs if family is None or env_id.startswith(f"{family}:")]
-    return sorted(ids, key=lambda env_id: order.get(env_id.partition(":")[0], len(order)))  # the sort is stable
+    # Stable sort: preserves the order within a family.
+    return sorted(ids, key=lambda env_id: order.get(env_id.partition(":")[0], len(order)))
 
 
 def print_envs(file: TextIO | None = None) -> None:

@@ -59,7 +59,7 @@ class History(Wrapper):
         self._state = ""
 
     def _copy(self, memo: dict[int, Any]) -> Any:
-        memo[id(self.tokenizer)] = self.tokenizer  # forks share it, because it is constant and may be large
+        memo[id(self.tokenizer)] = self.tokenizer  # forks share the tokenizer, because it is constant and may be large
         return super()._copy(memo)
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
@@ -68,7 +68,8 @@ class History(Wrapper):
         return self._render(), info
 
     def after_step(self, action: str, step: Step) -> Step:
-        text = step.info.get("parsed_action", action)  # set if the env used only a part of the action
+        # `parsed_action` is set if the env used only a part of the action.
+        text = step.info.get("parsed_action", action)
         self._turns.append((text, self._message(step.observation, step.info)))
         return step._replace(observation=self._render())
 

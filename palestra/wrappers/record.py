@@ -71,7 +71,7 @@ class Record(Wrapper):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX)  # released when the file is closed
+                fcntl.flock(handle, fcntl.LOCK_EX)  # the lock is released when the file is closed
                 written = os.write(handle, data)
                 if written != len(data):
                     os.ftruncate(handle, os.fstat(handle).st_size - written)  # remove the incomplete line

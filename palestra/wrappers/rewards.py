@@ -16,7 +16,8 @@ class _RewardWrapper(Wrapper):
         """Return the reward that replaces `step.reward`."""
 
     def after_step(self, action: str, step: Step) -> Step:
-        info = {"raw_reward": step.reward, **step.info}  # if reward wrappers are nested, the innermost one sets it
+        # In nested reward wrappers, the innermost one sets `raw_reward`.
+        info = {"raw_reward": step.reward, **step.info}
         return step._replace(reward=float(self.new_reward(action, step)), info=info)
 
 

@@ -65,7 +65,8 @@ def test_several_attempts_of_a_model_on_a_server(capsys: pytest.CaptureFixture[s
         assert "cost $" in text
         count = server.count("/v1/chat/completions")
         assert count == 60
-        assert main([*args, "--max-tokens", "64", "--turns", "3", "--quiet"]) == 0  # nothing is left to run
+        # All episodes are finished, so none are played.
+        assert main([*args, "--max-tokens", "64", "--turns", "3", "--quiet"]) == 0
         assert server.count("/v1/chat/completions") == count
     assert {path.name for path in Path("runs/a").iterdir()} == {
         "run.json", "episodes.jsonl", "summary.json", "report.html", "table.csv",
@@ -97,7 +98,7 @@ def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str])
     assert (agent["sampling"]["max_tokens"], agent["sampling"]["temperature"]) == (
         7,
         0.9,
-    )  # the settings of the training run
+    )  # the evaluation uses the sampling settings of the training run
     row = data["table"]["envs"][0]
     assert row["tokens_written"] <= 7 * row["turns"]
     seeds = sorted(json.loads(line)["seed"] for line in Path("runs/e/episodes.jsonl").read_text().splitlines())

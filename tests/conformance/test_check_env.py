@@ -86,7 +86,8 @@ def test_every_defective_env_is_tested() -> None:
     classes = {
         c for c in vars(defective_envs).values() if isinstance(c, type) and issubclass(c, defective_envs.Sound)
     } - {defective_envs.Sound}
-    assert classes == {row[0] for row in DEFECTS} | {defective_envs.StatedPeeking}  # a correct env, tested above
+    # StatedPeeking is a correct env, tested above.
+    assert classes == {row[0] for row in DEFECTS} | {defective_envs.StatedPeeking}
 
 
 def test_reproduction_code_raises_the_same_defect() -> None:

@@ -25,7 +25,7 @@ IDS = palestra.list_envs("sciworld")
 SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
 LAWFUL = ["sciworld:ChemistryMix-v0-dev", "sciworld:Lifespan-v0-test"]  # the fastest ids, which take ten seconds each
 GROUPS = [*LAWFUL, "sciworld:Find-v0", "sciworld:Measure-v0", "sciworld:TestConductivity-v0"]  # one id per group
-QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # a few seconds each
+QUICK = ["sciworld:FindNonLivingThing-v0", "sciworld:Lifespan-v0-test"]  # ids whose episodes take a few seconds
 
 REPLAY = """
 import json, pickle, sys

@@ -99,7 +99,8 @@ def test_players_are_recorded_by_name() -> None:
 def test_model_folder_is_recorded_with_weights_and_template(model: Path, tmp_path: Path) -> None:
     agent, pinned = asyncio.run(opened(str(model), sampling=Sampling(max_tokens=5, temperature=0.7), device="cpu"))
     assert isinstance(agent, ChatAgent)
-    assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)  # the override of the suite entry
+    # The suite entry overrides these settings.
+    assert (agent.sampling.temperature, agent.sampling.max_tokens) == (0.0, 5)
     assert pinned["sampling"]["temperature"] == 0.7
     assert len(pinned["template"]) == 16
     assert pinned["weights"] == fingerprint(model)

@@ -37,7 +37,7 @@ def run(folder: Path, agent: str, *ids: str, **more: Any) -> Path:
 
 
 def test_single_attempts_are_tested_by_mcnemar(flaky: str, tmp_path: Path) -> None:
-    before = run(tmp_path / "a", f"{HERE}:by_seed", flaky, n=40)  # correct if the seed ends in 0
+    before = run(tmp_path / "a", f"{HERE}:by_seed", flaky, n=40)  # by_seed is correct if the seed ends in 0
     after = run(tmp_path / "b", f"{HERE}:three", flaky, n=40)
     comparison = compare(before, after)
     (row,) = comparison["envs"]

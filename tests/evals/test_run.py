@@ -236,7 +236,8 @@ def test_wall_clock_ignores_pauses_and_overlap(tmp_path: Path) -> None:
     run(what, f"{HERE}:slow_guess", tmp_path / "a", concurrency=3)
     path = tmp_path / "a" / "episodes.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for i, data in enumerate(lines):  # three concurrent episodes, a pause of an hour, three concurrent episodes
+    # Simulate three concurrent episodes, a pause of an hour, and three more concurrent episodes.
+    for i, data in enumerate(lines):
         data["started"], data["seconds"] = 1000.0 + 3600 * (i // 3) + 0.5 * (i % 3), 2.0
     path.write_text("".join(json.dumps(data) + "\n" for data in lines))
     running = run(what, f"{HERE}:slow_guess", tmp_path / "a").summary["running"]
@@ -252,7 +253,7 @@ def test_python_api_evaluates_names_and_functions(tmp_path: Path) -> None:
     again = evaluate(GAME, "expert", n=3, out=tmp_path / "expert")
     assert again.played == 0
 
-    async def in_a_notebook() -> Evaluation:  # inside a running event loop
+    async def in_a_notebook() -> Evaluation:  # calls `evaluate` inside a running event loop
         return evaluate([GAME], lambda observation: r"\boxed{5}", n=2, k=2, out=tmp_path / "function")
 
     assert asyncio.run(in_a_notebook()).planned == 4

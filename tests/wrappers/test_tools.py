@@ -252,7 +252,7 @@ def test_tools_inside_other_wrappers() -> None:
 
 
 def test_an_env_with_tools_passes_check_env() -> None:
-    python = PythonTool(limits=Limits(wall=1.0))  # two of the hostile actions are endless programs
+    python = PythonTool(limits=Limits(wall=1.0))  # short, because two of the hostile actions are endless programs
     check_env(GAME, kwargs={"tools": [python], "max_tool_calls": 1}, episodes=3, seconds=2.0)
 
 

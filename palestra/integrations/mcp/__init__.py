@@ -8,7 +8,8 @@ serve("game:Sudoku-v0-easy", http=8000)         # at http://127.0.0.1:8000/mcp
 
 from palestra.optional import require
 
-require("mcp", extra="mcp")  # must precede the import below, whose error would not name the extra
+# Must precede the import below, because its error message would not contain the pip command.
+require("mcp", extra="mcp")
 
 from palestra.integrations.mcp.to_mcp import create_server, serve  # noqa: E402
 

@@ -37,7 +37,7 @@ class Episodes:
         self._seed = seed
         self._started = 0
         self._running: OrderedDict[str, Episode] = OrderedDict()
-        self._idle: list[Env] = []  # environments of finished episodes, which are reused
+        self._idle: list[Env] = []  # environments of finished episodes, to be reused
 
     async def reset(self, seed: int | None) -> tuple[Episode, Observation, dict[str, Any]]:
         """Start an episode."""

@@ -43,7 +43,7 @@ def _build(
 ) -> tuple[MCPServer[Any], Episodes]:
     spec = get_spec(env_id)
     with make(env_id, tools=tools, **kwargs):
-        pass  # raise errors for invalid keyword arguments now, not at the first reset
+        pass  # report invalid keyword arguments now instead of at the first reset
     episodes = Episodes(lambda: make(env_id, tools=tools, **kwargs), single=single, seed=seed)
 
     @asynccontextmanager
