@@ -1,6 +1,6 @@
 """Process of env_step.py that runs one side: reads one JSON command per line and replies with its measurements.
 
-Runs in either interpreter, with Palestra (`env_step_side.py ours`) or with GEM (`env_step_side.py gem`) installed.
+The interpreter must have either Palestra (`env_step_side.py ours`) or GEM (`env_step_side.py gem`) installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Process of grading.py that runs one side: reads one JSON command per line and replies with its measurements.
 
-Runs in either interpreter, with Palestra (`grading_side.py ours`) or with GEM (`grading_side.py gem`) installed.
+The interpreter must have either Palestra (`grading_side.py ours`) or GEM (`grading_side.py gem`) installed.
 """
 
 from __future__ import annotations

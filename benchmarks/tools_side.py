@@ -1,6 +1,6 @@
 """Process of tools.py that runs one side: reads one JSON command per line and replies with its measurements.
 
-Runs in either interpreter, with Palestra (`tools_side.py ours`) or with GEM (`tools_side.py gem`) installed.
+The interpreter must have either Palestra (`tools_side.py ours`) or GEM (`tools_side.py gem`) installed.
 """
 
 from __future__ import annotations

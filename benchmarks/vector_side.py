@@ -1,6 +1,6 @@
 """Process of vector.py that runs one side: reads one JSON command per line and replies with its measurements.
 
-Runs in either interpreter, with Palestra (`vector_side.py ours`) or with GEM (`vector_side.py gem`) installed.
+The interpreter must have either Palestra (`vector_side.py ours`) or GEM (`vector_side.py gem`) installed.
 """
 
 from __future__ import annotations

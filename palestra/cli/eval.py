@@ -257,7 +257,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output").add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
     output.add_argument("--markdown", action="store_true", help="Print the table as Markdown.")
-    output.add_argument("--quiet", action="store_true", help="Print nothing but errors.")
+    output.add_argument("--quiet", action="store_true", help="Print only error messages.")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--json", action="store_true", help="Print one JSON object per step, followed by one for the whole run."
     )
-    output.add_argument("--quiet", action="store_true", help="Print nothing but errors.")
+    output.add_argument("--quiet", action="store_true", help="Print only error messages.")
     output.add_argument(
         "--report", action="store_true", help="Rebuild the report of the run in --out without training."
     )

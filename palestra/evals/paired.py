@@ -21,12 +21,12 @@ def difference(values: Sequence[float], *, resamples: int = RESAMPLES) -> Estima
         if any(value not in (-1.0, 0.0, 1.0) for value in values):
             return mean([[value] for value in values], bounds=(-1.0, 1.0), resamples=resamples)
         if n > 1 and (spread := variance(values)) > 0:
-            reach = student(n - 1) * sqrt(spread / n)
-            return Estimate(value=middle, low=max(-1.0, middle - reach), high=min(1.0, middle + reach), n=n)
+            half_width = student(n - 1) * sqrt(spread / n)
+            return Estimate(value=middle, low=max(-1.0, middle - half_width), high=min(1.0, middle + half_width), n=n)
     # If all differences are equal, one pseudo-pair in each direction (Bonett and Price) gives a non-empty interval.
-    centre = fsum(values) / (n + 2)
-    reach = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - centre**2) / (n + 2))
-    return Estimate(value=middle, low=max(-1.0, centre - reach), high=min(1.0, centre + reach), n=n)
+    center = fsum(values) / (n + 2)
+    half_width = Z * sqrt(((fsum(value * value for value in values) + 2) / (n + 2) - center**2) / (n + 2))
+    return Estimate(value=middle, low=max(-1.0, center - half_width), high=min(1.0, center + half_width), n=n)
 
 
 def mcnemar(wins: int, losses: int) -> float:

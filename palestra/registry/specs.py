@@ -57,8 +57,8 @@ def register(
     """Register an environment under `env_id`.
 
     `entry_point` is "module:Class", a class, or a function that returns an Env. `make` passes it `kwargs` and any
-    further keyword arguments. The other arguments are the fields of `EnvSpec`; the default `reward_range` is that of
-    the class. Registering an identical spec again, as in a module that is imported twice, replaces the first one.
+    further keyword arguments. The other arguments are the fields of `EnvSpec`; `reward_range` defaults to the attribute
+    of the class. An identical spec may be registered again, for example by a module that is imported twice.
     """
     if reward_range is None:
         reward_range = getattr(entry_point, "reward_range", UNBOUNDED) if isinstance(entry_point, type) else UNBOUNDED
