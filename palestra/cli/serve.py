@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--any-kwargs",
         action="store_true",
-        help="Accept keyword arguments from clients even if they may name files on this machine (default: "
+        help="Accept keyword arguments from clients even if they may refer to files on this machine (default: "
         "reject them).",
     )
     operation = parser.add_argument_group("operation")

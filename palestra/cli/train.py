@@ -162,7 +162,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Value of an option of an imported algorithm, which has no flags of its own here; repeatable.",
+        help="Set an option of an imported algorithm, which has no separate flag; repeatable.",
     )
 
 
