@@ -1,4 +1,4 @@
-"""Run many environments at once: in this thread, in threads, in processes, on a Ray cluster or on a server."""
+"""Run many environments together: in one thread, in several threads or processes, on a Ray cluster or on a server."""
 
 from palestra.vector.base import VectorEnv
 from palestra.vector.make import make_vec

@@ -1,4 +1,4 @@
-"""Wait for the replies of a vector, either blocking or in an event loop, in which one task receives all replies."""
+"""Wait for the replies to a vector's commands, either blocking the thread or in an event loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from palestra.workers.types import CALL, Command, EnvResult
 
 
 class AsyncBridge(VectorState):
-    """The part of a VectorEnv that sends commands and waits for their results, in sync and async code."""
+    """Base class of VectorEnv that sends commands and waits for their results, in sync and async code."""
 
-    _task: asyncio.Task[None] | None = None  # runs while any command is in flight
+    _task: asyncio.Task[None] | None = None  # receives all replies while any command is in flight
 
     def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
-        """Call a method or read an attribute of each env and return the values; `name` may be dotted (`a.b`).
+        """Call a method or read an attribute of each env, and return the values.
 
-        Raises EnvFailed if one of the envs raises.
+        `name` may contain dots (`a.b`). Raises EnvFailed if one of the envs raises an exception.
         """
         selected = self._selected(indices)
         results = self._exchange([(index, CALL, (name, args, kwargs)) for index in selected])
@@ -30,7 +30,7 @@ class AsyncBridge(VectorState):
         return [result.observation for result in results]
 
     def _exchange(self, commands: list[Command]) -> list[EnvResult]:
-        """Submit commands and wait for their replies. Other replies that arrive meanwhile are left for `recv`."""
+        """Submit commands and wait for their replies. Other replies that arrive in the meantime are left for `recv`."""
         self._admit(commands)
         results = self._claim(commands)
         self._submit(commands, whole=True)
@@ -44,7 +44,7 @@ class AsyncBridge(VectorState):
         try:
             replies = self._backend.collect(timeout)
         except KeyboardInterrupt:
-            self.close()  # a message may have been read partially, so later ones could not be decoded
+            self.close()  # a message may have been read only partially, so that later messages could not be decoded
             raise
         except EnvFailed as err:
             self._error = err
@@ -52,7 +52,7 @@ class AsyncBridge(VectorState):
         self._receive(replies)
 
     async def _aexchange(self, commands: list[Command]) -> list[EnvResult]:
-        """Like `_exchange`, but without blocking the event loop. If cancelled, the replies are left for `recv`."""
+        """Like `_exchange`, but without blocking the event loop. If canceled, the replies are left for `recv`."""
         self._admit(commands)
         results = self._claim(commands)
         self._submit(commands, whole=True)
@@ -66,13 +66,13 @@ class AsyncBridge(VectorState):
         return [results[index] for index, _, _ in commands]
 
     async def _request(self, command: Command) -> EnvResult:
-        """Submit one command and wait for its reply, which is dropped if the caller is cancelled.
+        """Submit one command and wait for its reply, which is dropped if the caller is canceled.
 
-        Commands requested in the same iteration of the event loop are submitted together.
+        All commands of the same event loop iteration are submitted together.
         """
         loop = asyncio.get_running_loop()
         index = command[0]
-        while index in self._in_flight:  # wait for the command of a cancelled caller
+        while index in self._in_flight:  # a canceled caller left a command in flight
             await self._wait_for_replies()
         self._admit([command])
         response: asyncio.Future[EnvResult] = loop.create_future()
@@ -105,7 +105,7 @@ class AsyncBridge(VectorState):
             self._task = loop.create_task(self._receive_all())
 
     async def _receive_all(self) -> None:
-        """Receive replies while commands are in flight."""
+        """Receive replies as long as commands are in flight."""
         loop = asyncio.get_running_loop()
         event = asyncio.Event()
         stop = self._backend.watch(loop, event.set)
@@ -126,8 +126,8 @@ class AsyncBridge(VectorState):
             self._wake()
 
     async def _stop_receiver(self) -> None:
-        """Fail all waiters and stop receiving, because a backend that is being closed must not replace its workers."""
-        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
+        """Fail all waiters and stop receiving replies, because a closing backend must not replace its workers."""
+        self._error = self._error or EnvFailed("this vector is closed; create a new one with palestra.make_vec")
         task = self._task
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             task.cancel()

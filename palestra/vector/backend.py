@@ -1,4 +1,4 @@
-"""Interface of vector backends, and the backend that runs each command immediately in the calling thread."""
+"""Interface of vector backends, and the backend that runs commands in the calling thread."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits
 
 
 class Backend(ABC):
-    """Runs commands, one at a time per env, and returns one reply per command, in the order in which they finish."""
+    """Runs commands, one at a time per env, and returns the replies in the order in which the commands finish."""
 
-    tick: float | None = None  # `collect` must be called at least once per this many seconds to enforce deadlines
+    tick: float | None = None  # maximum seconds between calls of `collect`, which enforces deadlines
 
-    immediate = False  # whether commands have finished when `submit` returns
+    immediate = False  # whether all commands have finished when `submit` returns
 
     @abstractmethod
     def submit(self, commands: Sequence[Command], whole: bool = False) -> None:
@@ -25,11 +25,14 @@ class Backend(ABC):
 
     @abstractmethod
     def collect(self, timeout: float | None) -> list[Reply]:
-        """Return finished replies: at least one, unless `timeout` passes first or no command is in flight."""
+        """Wait until a reply is ready or `timeout` has passed, and return all ready replies.
+
+        If no command is in flight, return immediately.
+        """
 
     @abstractmethod
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` in `loop` when `collect(0)` may return replies. Return a function that stops the calls."""
+        """Call `callback` in `loop` whenever `collect(0)` may return replies. Return a function that stops this."""
 
     @abstractmethod
     def close(self) -> None:
@@ -37,7 +40,7 @@ class Backend(ABC):
 
 
 class SyncBackend(Backend):
-    """Runs every command when it is submitted."""
+    """Runs every command immediately in the calling thread."""
 
     immediate = True
 
@@ -48,7 +51,7 @@ class SyncBackend(Backend):
             raise BadValue("backend 'sync' supports neither timeouts nor a memory limit; use backend 'process'")
         self.runners = [EnvRunner(i, factory, roots[i], autoreset) for i, factory in enumerate(factories)]
         self._done: list[Reply] = []
-        self._steps: list[Callable[[str], Any] | None] = []  # per env, the function that `step_all` calls
+        self._steps: list[Callable[[str], Any] | None] = []  # for each env, the function that `step_all` calls
         try:
             for runner in self.runners:
                 runner.make()
@@ -58,13 +61,13 @@ class SyncBackend(Backend):
         self._steps = [self._step_of(runner) for runner in self.runners]
 
     def _step_of(self, runner: EnvRunner) -> Callable[[str], Any] | None:
-        """Return the `step` method of the env, or None if the runner has to start an episode first."""
+        """Return the `step` method of the env, or None if the runner must start an episode first."""
         return None if runner.env is None or runner.pending_reset else runner.env.step
 
     def step_all(self, actions: Sequence[str]) -> tuple[VectorStep, list[int]]:
-        """Step all envs. Also return the indices of those that failed or whose episode ended without an autoreset.
+        """Step all envs. Also return the indices of the envs that failed or whose episode ended without an autoreset.
 
-        Optimized for large numbers of cheap envs: it makes few Python calls per env, and unpacks the result tuples of
+        This method is optimized for many fast envs. It makes few Python calls per env, and unpacks the result tuples of
         the envs immediately to save memory.
         """
         observations: list[Any] = []
@@ -76,7 +79,7 @@ class SyncBackend(Backend):
         add_terminated, add_truncated = terminations.append, truncations.append
         for step, action in zip(self._steps, actions, strict=True):
             try:
-                # Calling None raises TypeError, which the handler below covers, so no check for None is needed.
+                # If `step` is None, the call raises TypeError, which is handled below, so no check for None is needed.
                 observation, reward, terminated, truncated, info = step(action)  # type: ignore[misc]
                 if terminated or truncated:
                     index = len(infos)
@@ -88,7 +91,7 @@ class SyncBackend(Backend):
                         self._steps[index] = self._step_of(runner)
                     if runner.autoreset == "disabled" or "failure" in info:
                         marked.append(index)
-            except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception of an env is a failure of this env only
+            except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception is a failure of this env only
                 index = len(infos)
                 runner = self.runners[index]
                 reply = runner.step(action) if step is None else runner.after_failure(runner.failure_of(err, action))

@@ -1,4 +1,4 @@
-"""VectorEnv: many environments behind one interface, stepped in lock-step or individually."""
+"""Run many environments through one interface, in lock-step or individually."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Resets = tuple[list[Observation], list[dict[str, Any]]]
 class VectorEnv(AsyncBridge):
     """Vector of environments, created by `palestra.make_vec`.
 
-    `reset` and `step` run all envs in lock-step; `send` and `recv` return results as soon as they are ready. `areset`,
-    `astep`, `arecv`, `async for` and `acquire` do the same without blocking an event loop. An env has at most one
-    command in flight, so its results are in order. `failures` holds the latest failures, `failed` counts all of them.
-    A vector must be used from one thread at a time.
+    `reset` and `step` run all envs in lock-step. `send` starts commands without waiting, and `recv` returns results as
+    soon as they are ready. `areset`, `astep`, `arecv`, `async for` and `acquire` do the same without blocking an event
+    loop. An env has at most one command in flight, so its results are in order. `failures` contains the latest
+    failures, and `failed` is the number of all failures. A vector must be used from one thread at a time.
     """
 
     # Lock-step.
@@ -37,23 +37,23 @@ class VectorEnv(AsyncBridge):
         options: dict[str, Any] | None = None,
         indices: Iterable[int] | None = None,
     ) -> Resets:
-        """Start an episode in every env, or in those at `indices`, in parallel.
+        """Start an episode in every env, or only in the envs with the given indices.
 
-        If `seed` is an int, the seeds of all envs derive from it; a sequence contains one seed per env. Without a seed,
-        every env starts its next episode.
+        If `seed` is an int, the seeds of all envs are derived from it. If it is a sequence, it contains one seed per
+        env. Without a seed, every env starts its next episode.
         """
         return _reset_columns(self._exchange(self._resets(self._selected(indices), seed, options)))
 
     def step(self, actions: Actions) -> VectorStep:
-        """Take one action in every env, or only in those of a mapping `{index: action}`, and wait for all results."""
+        """Take one action in every env, or only in the envs of a dict `{index: action}`, and wait for all results."""
         backend = self._backend
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
         if plain and isinstance(backend, SyncBackend) and not (self._in_flight or self._idle):
-            return self._step_all(backend, actions)  # type: ignore[arg-type]  # `plain` implies a list
+            return self._step_all(backend, actions)  # type: ignore[arg-type]  # `plain` is True only for a list
         return _step_columns(self._exchange(self._steps(actions)))
 
     def _step_all(self, backend: SyncBackend, actions: Sequence[str]) -> VectorStep:
-        """Step all envs with as few Python calls as possible, for cheap envs."""
+        """Step all envs of a sync backend with as few Python calls as possible."""
         self._check()
         try:
             columns, marked = backend.step_all(actions)
@@ -69,10 +69,10 @@ class VectorEnv(AsyncBridge):
             self._check()
         return columns
 
-    # Send commands without waiting and receive results as soon as they are ready.
+    # Send commands without waiting, and receive results as soon as they are ready.
 
     def send(self, actions: Actions) -> None:
-        """Start steps without waiting; `recv` returns their results."""
+        """Start steps without waiting. `recv` returns their results."""
         self._send(self._steps(actions))
 
     def send_reset(
@@ -81,11 +81,14 @@ class VectorEnv(AsyncBridge):
         seed: int | Sequence[int] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Start resets without waiting; `recv` returns the first observations, with reward 0."""
+        """Start resets without waiting. `recv` returns the first observations, with reward 0."""
         self._send(self._resets(self._selected(indices), seed, options))
 
     def recv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
-        """Return finished results once there are `min_ready` (or nothing is in flight), or after `timeout` seconds."""
+        """Wait until `min_ready` results are ready or `timeout` has passed, and return all ready results.
+
+        If fewer commands are in flight, wait only for those.
+        """
         end = None if timeout is None else monotonic() + timeout
         while self._lacks(min_ready):
             left = None if end is None else max(0.0, end - monotonic())
@@ -99,7 +102,7 @@ class VectorEnv(AsyncBridge):
         """Number of envs with a command in flight."""
         return len(self._in_flight)
 
-    # Asynchronous variants. `send` and `send_reset` never wait, so they can be used in an event loop as well.
+    # Asynchronous variants. `send` and `send_reset` have none, because they never wait.
 
     async def areset(
         self,
@@ -115,7 +118,7 @@ class VectorEnv(AsyncBridge):
         return _step_columns(await self._aexchange(self._steps(actions)))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> list[EnvResult]:
-        """Like `recv`, but without blocking the event loop. No result is lost if the call is cancelled."""
+        """Like `recv`, but without blocking the event loop. No result is lost if the call is canceled."""
         try:
             async with asyncio.timeout(timeout):
                 while self._lacks(min_ready):
@@ -125,7 +128,7 @@ class VectorEnv(AsyncBridge):
         return self._take_ready()
 
     async def __aiter__(self) -> AsyncIterator[EnvResult]:
-        """Yield results as they arrive, until nothing is in flight. Call `send` inside the loop to continue."""
+        """Yield results as they arrive, until no command is in flight. Call `send` inside the loop to continue."""
         while True:
             while self._lacks(1):
                 await self._wait_for_replies()
@@ -140,32 +143,32 @@ class VectorEnv(AsyncBridge):
         await asyncio.to_thread(self.close)
 
     def acquire(self) -> SubEnv:
-        """Return one env of this vector as an Env with `areset` and `astep`; its `close` returns it to the vector.
+        """Return an unused env of this vector as an Env. Its `close` method returns it to the vector.
 
-        The vector needs `autoreset="disabled"`. Failures are raised as EnvFailed.
+        The vector must have `autoreset="disabled"`. Failures are raised as EnvFailed.
         """
         if self.autoreset != "disabled":
-            raise BadValue(f"acquire needs a vector with autoreset='disabled', got {self.autoreset!r}")
+            raise BadValue(f"acquire requires a vector with autoreset='disabled', got {self.autoreset!r}")
         if not self._free:
-            raise EnvFailed(f"all {self.num_envs} envs of this vector are in use; close one, or create more")
+            raise EnvFailed(f"all {self.num_envs} envs of this vector are in use; close one, or create a larger vector")
         return SubEnv(self, self._free.pop())
 
     @property
     def available(self) -> int:
-        """Number of envs that `acquire` can return."""
+        """Number of envs that can be acquired."""
         return len(self._free)
 
     @property
     def error(self) -> EnvFailed | None:
-        """The error with which this vector failed; None if it has not failed."""
+        """Error with which this vector failed, or None if it has not failed."""
         return self._error
 
     @property
     def envs(self) -> list[Env]:
-        """The env objects, if they are in this process (backends `sync` and `thread`)."""
+        """Env objects. Only available with the backends `sync` and `thread`, which run them in this process."""
         runners = getattr(self._backend, "runners", None)
         if runners is None:
-            raise BadValue(f"the envs of backend {self.backend!r} live in other processes; use vec.call(name, ...)")
+            raise BadValue(f"the envs of backend {self.backend!r} are in other processes; use vec.call(name, ...)")
         return [runner.env for runner in runners]
 
     def __enter__(self) -> Self:

@@ -20,7 +20,8 @@ from palestra.wrappers.factory import WrapperSource, resolve_wrappers
 BackendName: TypeAlias = Literal["sync", "thread", "process", "ray"]
 BACKENDS = ("sync", "thread", "process", "ray")
 Source: TypeAlias = str | Callable[..., Env]
-_REMOTE_OPTIONS = ("token", "patience", "lease")  # keyword arguments of RemoteBackend; all others are passed to the env
+# Keyword arguments for RemoteBackend. All others are passed to the env.
+_REMOTE_OPTIONS = ("token", "patience", "lease")
 
 
 def make_vec(
@@ -43,28 +44,31 @@ def make_vec(
     ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
-    """Create a vector of `num_envs` envs of the same name, or of one env per name (or callable that builds an env).
+    """Create a vector of environments.
 
     Args:
-        env_ids: A name, a callable, or a list of them. URLs of a Palestra server create the envs on that server.
-        wrappers: Wrappers of every env: callables, names, or pairs like ("Horizon", {"turns": 5}).
-        vec_kwargs: One mapping of keyword arguments per env.
+        env_ids: Name of an env, callable that creates an env, or a list with one of these per env. URLs of a Palestra
+            server create the envs on this server.
+        wrappers: Wrappers to apply to every env: callables, names, or pairs like ("Horizon", {"turns": 5}).
+        vec_kwargs: Keyword arguments of the individual envs, as a list with one mapping per env.
         async_mode: Alias of `backend="thread"`, for compatibility with GEM.
-        seed: Seed from which all episode seeds derive, equal on every backend; None selects a random one.
-        num_envs: Number of envs of a single name.
-        backend: `sync` runs envs in the calling thread; `thread` in up to `threads` threads; `process` in `workers`
-            processes of up to `threads` threads each (1: envs run in the main thread of their worker); `ray` in
-            `workers` actors created with `ray_options`, each of which runs its envs in a separate process.
-        autoreset: Gymnasium's modes `same_step`, `next_step` and `disabled`.
-        step_timeout: Maximum seconds per step or call; if one takes longer, it fails and its env is replaced.
+        seed: Seed from which all episode seeds are derived. The result is the same on every backend. None selects a
+            random seed.
+        num_envs: Number of envs to create if `env_ids` is not a list.
+        backend: `sync` runs the envs in the calling thread, `thread` in up to `threads` threads, `process` in `workers`
+            processes with up to `threads` threads each, and `ray` in `workers` actors that are created with
+            `ray_options` and run their envs in a separate process. With `process` and `threads=1`, the envs run in the
+            main threads of the workers.
+        autoreset: When to start the next episode, as in Gymnasium: `same_step`, `next_step` or `disabled`.
+        step_timeout: Maximum seconds per step or call. If one takes longer, it fails and its env is replaced.
         reset_timeout: Maximum seconds per reset, including the construction of the env (default: `step_timeout`).
-        memory_limit: Maximum bytes of memory per worker process.
-        max_restarts: Maximum number of worker replacements; after every hundred results, one more is allowed.
-        max_failures_in_a_row: Consecutive failures of one env after which the vector raises EnvFailed.
+        memory_limit: Maximum memory per worker process in bytes.
+        max_restarts: Maximum number of worker replacements. One more is allowed after every hundred results.
+        max_failures_in_a_row: Maximum number of consecutive failures per env, beyond which the vector raises EnvFailed.
         kwargs: Keyword arguments of every env.
 
-    A step that raises, exceeds its timeout or the memory limit, or kills its worker fails only that env: its result has
-    `info["failure"]`, reward NaN and `truncated` set, and the env is replaced.
+    If a step raises an exception, exceeds its timeout or the memory limit, or terminates its worker, only its own env
+    fails. The result of the step then has `info["failure"]`, reward NaN and `truncated=True`, and the env is replaced.
     """
     if backend is None:
         backend = "thread" if async_mode else "sync"
@@ -80,15 +84,15 @@ def make_vec(
             raise BadValue(f"{name} must be at least 1, got {count!r}")
     sources = _sources(env_ids, num_envs)
     if vec_kwargs is not None and len(vec_kwargs) != len(sources):
-        raise BadValue(f"vec_kwargs needs one mapping per env: {len(sources)} of them, got {len(vec_kwargs)}")
+        raise BadValue(f"vec_kwargs must contain one mapping per env: expected {len(sources)}, got {len(vec_kwargs)}")
     seed = fresh_seed() if seed is None else check_seed(seed)
     remote = any(map(_on_palestra_server, sources))
     remote_options: dict[str, Any] = {}
     if remote:
         if not all(map(_on_palestra_server, sources)):
-            raise BadValue("a vector runs either on servers or in this process: give only URLs, or only other names")
+            raise BadValue("a vector cannot combine envs on servers with local envs; pass only URLs or no URLs")
         if wrappers or backend != "sync":
-            raise BadValue("envs on a server cannot have local wrappers or a backend: leave out wrappers and backend")
+            raise BadValue("envs on a server do not support `wrappers` and `backend`; omit these arguments")
         remote_options = {name: kwargs.pop(name) for name in _REMOTE_OPTIONS if name in kwargs}
         kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     factories, roots = _factories(sources, resolve_wrappers(wrappers), vec_kwargs, kwargs, seed)
@@ -176,9 +180,9 @@ def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[S
         return [env_ids] * (num_envs or 1)
     sources = list(env_ids)
     if not sources:
-        raise BadValue("a vector needs at least one env: give its name")
+        raise BadValue("a vector must have at least one env; pass its name")
     if num_envs is not None and num_envs != len(sources):
-        raise BadValue(f"{len(sources)} names and num_envs={num_envs} disagree: leave out num_envs")
+        raise BadValue(f"got {len(sources)} names but num_envs={num_envs}; omit num_envs")
     return sources
 
 
@@ -189,7 +193,7 @@ def _factories(
     kwargs: Mapping[str, Any],
     seed: int,
 ) -> tuple[list[EnvFactory], list[int]]:
-    """Return one factory and one root seed per env. A `seed` in the keyword arguments of an env is its root seed."""
+    """Return one factory and one root seed per env. If an env has the keyword argument `seed`, it is the root seed."""
     factories, roots = [], []
     for index, source in enumerate(sources):
         own = {**(vec_kwargs[index] if vec_kwargs is not None else {}), **kwargs}

@@ -1,8 +1,8 @@
-"""Vector backend that runs envs in worker processes, so that a call may hang, exhaust memory or crash.
+"""Vector backend that runs envs in worker processes, which can be replaced if a call hangs, crashes or uses up memory.
 
-The backend keeps a replay log of every env: its seed and the actions of the running episode. When a worker is lost, a
-new one replaces it, each of its envs is replayed when it is next needed, and commands in flight are sent again. Only
-the env that was running is reported as failed; workers record which env is running in shared memory for this purpose.
+The backend stores the seed and the actions of every running episode. When a worker is lost, a new worker replaces it.
+Its envs are restored by replaying their episodes when they are next needed, and commands in flight are sent again. Only
+the env that caused the loss is reported as failed. To find it, workers record in shared memory which env is running.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from palestra.workers.wire import dump_factories
 from palestra.workers.worker import OUT_OF_MEMORY, WorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
-DEFAULT_THREADS = 32  # threads per worker
-START_TIMEOUT = 120.0  # seconds for a worker to build its envs
-GRACE = 3.0  # seconds for workers to close their envs
-CHECK_INTERVAL = 0.25  # seconds between checks of deadlines and workers, while waiting
+DEFAULT_THREADS = 32  # default number of threads per worker
+START_TIMEOUT = 120.0  # maximum seconds for a worker to create its envs
+GRACE = 3.0  # maximum seconds for workers to close their envs
+CHECK_INTERVAL = 0.25  # seconds between checks of deadlines and workers
 
 
 class WorkerHandle:
-    """A group of envs and the process that currently runs them."""
+    """Group of envs and the worker process that currently runs them."""
 
     def __init__(self, config: WorkerConfig) -> None:
         self.config = config
         self.indices = config.indices
         self.process = WorkerProcess(main, config, lanes=config.lanes)
-        self.suspects: deque[int] = deque()  # one of these envs killed a worker, so they run one at a time
-        self.on_trial: int | None = None  # the suspect that is currently running
-        self.held: list[Command] = []  # commands that wait until all suspects have run
-        self.start_error = ""  # why the worker could not build its envs
-        self.writing = False  # whether the selector waits until the socket is writable
+        self.suspects: deque[int] = deque()  # one of these envs terminated a worker, so they are run one at a time
+        self.isolated: int | None = None  # the suspect that is currently running
+        self.held: list[Command] = []  # commands to send after all suspects have run
+        self.start_error = ""  # reason why the worker could not create its envs
+        self.writing = False  # whether the selector watches the socket for writability
 
 
 class ProcessBackend(Backend):
@@ -107,11 +107,11 @@ class ProcessBackend(Backend):
             self._worker_of[i] = worker
 
     def _await_ready(self) -> None:
-        """Wait until every worker has built its envs. If one fails, raise its error."""
+        """Wait until every worker has created its envs. If a worker fails, raise its error."""
         end = monotonic() + START_TIMEOUT
         while not all(worker.process.ready for worker in self._workers):
             if monotonic() > end:
-                raise EnvFailed(f"the workers did not build their envs within {START_TIMEOUT:g} s")
+                raise EnvFailed(f"the workers did not create their envs within {START_TIMEOUT:g} s")
             for key, _ in self._selector.select(CHECK_INTERVAL):
                 process: WorkerProcess = key.data.process
                 process.flush()
@@ -121,7 +121,7 @@ class ProcessBackend(Backend):
                     process.ready = True
                 if not process.alive:
                     process.kill_and_read()
-                    raise EnvFailed(f"a worker ended with {process.exit_status} while building its envs")
+                    raise EnvFailed(f"a worker ended with {process.exit_status} while creating its envs")
 
     # Commands.
 
@@ -135,10 +135,10 @@ class ProcessBackend(Backend):
             self._dispatch(worker, batch, whole)
 
     def _dispatch(self, worker: WorkerHandle, commands: Iterable[Command], whole: bool = False) -> None:
-        """Send commands to a worker, or hold them back while suspects run one at a time."""
-        if worker.suspects or worker.on_trial is not None:
+        """Send commands to a worker, or store them while suspects run one at a time."""
+        if worker.suspects or worker.isolated is not None:
             worker.held.extend(commands)
-            self._next_trial(worker)
+            self._run_next_suspect(worker)
             return
         self._send(worker, commands, whole)
 
@@ -148,22 +148,22 @@ class ProcessBackend(Backend):
         self._watch_write(worker)
 
     def _watch_write(self, worker: WorkerHandle) -> None:
-        """If some data could not be sent yet, make the selector wait until the socket is writable."""
+        """Watch the socket for writability if and only if there is unsent data."""
         if worker.process.has_unsent is not worker.writing:
             worker.writing = worker.process.has_unsent
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
             self._selector.modify(worker.process.sock, events, worker)
 
-    def _next_trial(self, worker: WorkerHandle) -> None:
-        """Run the next suspect alone; after the last one, send the commands that were held back."""
-        while worker.on_trial is None and worker.suspects:
+    def _run_next_suspect(self, worker: WorkerHandle) -> None:
+        """Run the next suspect alone. After the last suspect, send the stored commands."""
+        while worker.isolated is None and worker.suspects:
             index = worker.suspects.popleft()
             command = self._logs[index].command
             if command is not None:
-                worker.on_trial = index
+                worker.isolated = index
                 worker.held = [held for held in worker.held if held[0] != index]
                 self._send(worker, [command])
-        if worker.on_trial is None and worker.held:
+        if worker.isolated is None and worker.held:
             held, worker.held = worker.held, []
             self._send(worker, held)
 
@@ -185,7 +185,7 @@ class ProcessBackend(Backend):
         return replies
 
     def _exchange(self, wait: float) -> bool:
-        """Wait up to `wait` seconds for ready sockets, then read and write. Return False if no socket was ready."""
+        """Wait up to `wait` seconds for ready sockets, then read and write. Return False if no socket is ready."""
         events = self._selector.select(wait)
         for key, mask in events:
             worker: WorkerHandle = key.data
@@ -218,14 +218,14 @@ class ProcessBackend(Backend):
         self._done.append(reply)
         if "failure" not in reply[5]:
             self._restarts = min(self._restarts + 0.01, self._limits.restarts)
-        if worker.on_trial == reply[0]:
-            worker.on_trial = None
-            self._next_trial(worker)
+        if worker.isolated == reply[0]:
+            worker.isolated = None
+            self._run_next_suspect(worker)
 
     # Failures.
 
     def _replace_late(self) -> None:
-        """Replace workers in which a command has exceeded its deadline."""
+        """Replace workers that are running a command beyond its deadline."""
         now = monotonic()
         for worker in self._workers if self._timed else ():
             late = [index for index, deadline in worker.process.activity.running().items() if now > deadline]
@@ -234,7 +234,7 @@ class ProcessBackend(Backend):
                 self._replace(worker, late=late)
 
     def _replace_dead(self) -> None:
-        """Replace workers that have exited although a child process keeps their socket open."""
+        """Replace workers that have exited, including those with a child process that keeps their socket open."""
         for worker in self._workers:
             if not worker.process.ready and monotonic() - worker.process.started > START_TIMEOUT:
                 worker.process.kill()
@@ -242,7 +242,7 @@ class ProcessBackend(Backend):
                 self._replace(worker)
 
     def _replace(self, worker: WorkerHandle, late: Sequence[int] = ()) -> None:
-        """Replace a lost worker process, and report a failure of the env that caused the loss."""
+        """Replace a lost worker process, and report the env that caused the loss as failed."""
         process = worker.process
         self._selector.unregister(process.sock)
         worker.writing = False
@@ -250,33 +250,33 @@ class ProcessBackend(Backend):
         running = [i for i in process.activity.running() if i in self._logs and self._logs[i].command is not None]
         blamed = process.activity.blamed
         process.release()
-        on_trial, worker.on_trial = worker.on_trial, None
+        isolated, worker.isolated = worker.isolated, None
         cause: Cause = "died"
         message = f"its worker ended with {process.exit_status}"
         if late:
-            cause, guilty = "deadline", [i for i in late if i in running]
+            cause, failed = "deadline", [i for i in late if i in running]
             message = (
-                f"it ran past its deadline (step_timeout {self._limits.step_timeout} s, "
+                f"the call exceeded its deadline (step_timeout {self._limits.step_timeout} s, "
                 f"reset_timeout {self._limits.reset_timeout} s)"
             )
         elif process.process.returncode == OUT_OF_MEMORY and blamed is not None:
-            cause, guilty = "memory", [blamed] if self._logs[blamed].command is not None else []
-            message = f"its worker needed more than {self._limits.memory} bytes"
+            cause, failed = "memory", [blamed] if self._logs[blamed].command is not None else []
+            message = f"its worker used more than {self._limits.memory} bytes of memory"
         else:
-            guilty = running if len(running) == 1 else []
-        suspects = [] if late or guilty else running
+            failed = running if len(running) == 1 else []
+        suspects = [] if late or failed else running
         self._count_restart(worker, message)
         worker.process = WorkerProcess(main, replace(worker.config, eager=False), lanes=worker.config.lanes)
         self._selector.register(worker.process.sock, selectors.EVENT_READ, worker)
-        if on_trial is not None and on_trial not in guilty and self._logs[on_trial].command is not None:
-            worker.suspects.appendleft(on_trial)
+        if isolated is not None and isolated not in failed and self._logs[isolated].command is not None:
+            worker.suspects.appendleft(isolated)
         worker.suspects.extend(i for i in suspects if i not in worker.suspects)
         again: list[Command] = []
         for index in worker.indices:
             log = self._logs[index]
             log.stale = True
             if log.command is not None:
-                reply = log.blame(log.command, cause, message) if index in guilty else None
+                reply = log.blame(log.command, cause, message) if index in failed else None
                 if reply is not None:
                     self._done.append(reply)
                 else:
@@ -289,11 +289,11 @@ class ProcessBackend(Backend):
         self._restarts -= 1
         if self._restarts < 0:
             self.close(skip=worker.process)
-            reason = worker.start_error or f"of the last one, {message}"
-            raise EnvFailed(f"more than {self._limits.restarts} workers were lost (see max_restarts): {reason}")
+            reason = worker.start_error or f"last failure: {message}"
+            raise EnvFailed(f"more than {self._limits.restarts} workers were lost (see max_restarts); {reason}")
 
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        fd: int = self._selector.fileno()  # epoll and kqueue file descriptors can be watched like sockets
+        fd: int = self._selector.fileno()  # file descriptors of epoll and kqueue can be watched like sockets
         loop.add_reader(fd, callback)
         if self._done:
             loop.call_soon(callback)

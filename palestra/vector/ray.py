@@ -1,7 +1,7 @@
-"""Vector backend that runs envs in actors of a Ray cluster, several envs per actor, spread over the nodes.
+"""Vector backend that runs envs in actors of a Ray cluster. Each actor runs several envs.
 
-An actor runs a ProcessBackend of one worker, which handles calls that hang, exhaust memory or crash. If the actor
-itself is lost with its node, its envs are reported as failed and built again in another actor.
+An actor has a ProcessBackend with one worker, which handles calls that hang, crash or use up memory. If the actor
+itself is lost, for example with its node, its envs are reported as failed and created again in another actor.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from palestra.workers.replay_log import ReplayLog
 from palestra.workers.types import REPLACE, Autoreset, Command, EnvFailure, Factory, Limits, Reply
 from palestra.workers.wire import dump_factories
 
-START_TIMEOUT = 180.0  # seconds for actors to be scheduled and to build their envs
-GRACE = 5.0  # seconds for actors to close their envs
+START_TIMEOUT = 180.0  # maximum seconds for actors to be scheduled and to create their envs
+GRACE = 5.0  # maximum seconds for actors to close their envs
 
 
 class EnvActor:
-    """Ray actor that runs a process backend. Its calls wait for replies without blocking each other."""
+    """Ray actor that runs envs in a process backend. Its methods are asynchronous, so they do not block each other."""
 
     def __init__(self) -> None:
         self._backend: ProcessBackend | None = None
@@ -57,10 +57,10 @@ class EnvActor:
             self._backend.submit(commands, whole)
 
     async def collect(self, commands: Sequence[Command] = (), whole: bool = False) -> list[Reply]:
-        """Submit `commands`, then wait for at least one reply and return all finished replies."""
+        """Submit `commands`, wait for at least one reply, and return all replies that are ready."""
         await self._started.wait()
         if self._backend is None:
-            raise EnvFailed("an actor could not build its envs")
+            raise EnvFailed("an actor could not create its envs")
         if commands:
             self._backend.submit(commands, whole)
         while True:
@@ -80,14 +80,14 @@ class EnvActor:
 
 
 class _ActorHandle:
-    """A group of envs, the actor that currently runs them, and the call that waits for its replies."""
+    """Group of envs, the actor that currently runs them, and the pending calls of this actor."""
 
     def __init__(self, indices: list[int], factories: list[Factory], roots: list[int]) -> None:
         self.indices = indices
         self.factories = dump_factories(factories)
         self.roots = roots
         self.actor: Any = None
-        self.starting: Any = None  # pending call that builds the envs, or None
+        self.starting: Any = None  # pending call that creates the envs, or None
         self.waiting: Any = None  # pending call that returns replies, or None
 
 
@@ -117,7 +117,7 @@ class RayBackend(Backend):
         self._closed = False
         processors = float(self._ray.cluster_resources().get("CPU", 1.0))
         count = min(workers or max(1, int(processors)), len(factories))
-        # All actors must fit into the cluster, because otherwise the last ones would never be scheduled.
+        # All actors must fit into the cluster at the same time, because Ray would never schedule the remaining ones.
         share = min(1.0, math.floor(100 * processors / count) / 100)
         self._options = {"num_cpus": share, "scheduling_strategy": "SPREAD", **options}
         self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(EnvActor)
@@ -230,7 +230,7 @@ class RayBackend(Backend):
         if command is None:
             return
         log.record(command, reply)
-        log.actions.clear()  # lost episodes are reported as failures, so no replay is needed
+        log.actions.clear()  # not needed, because lost episodes are reported as failures and not replayed
         info = reply[5]
         failure: EnvFailure | None = info.get("failure")
         if failure is not None:
@@ -239,22 +239,22 @@ class RayBackend(Backend):
         self._done.append((index, *reply[1:5], info, reply[6]))
 
     def _lost(self, handle: _ActorHandle, err: Exception) -> None:
-        """Report the envs of a lost actor as failed, and start another actor for them."""
+        """Report the envs of a lost actor as failed, and start a new actor for them."""
         text = " ".join(str(err).split())
         message = f"its actor was lost: {text[:500]}"
         self._restarts -= 1
         if self._restarts < 0:
-            raise EnvFailed(f"more than {self._limits.restarts} actors were lost (see max_restarts): {text}")
+            raise EnvFailed(f"more than {self._limits.restarts} actors were lost (see max_restarts); last: {text}")
         with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(handle.actor)  # it may still be running, although it is unreachable
-        # The cluster may have fewer CPUs now; sharing them is better than waiting for free ones.
+            self._ray.kill(handle.actor)  # the actor may be unreachable but still running
+        # The cluster may have fewer CPUs now. The new actor reserves none, so that it does not wait for a free CPU.
         self._launch(handle, {**self._options, "num_cpus": 0})
         again: list[Command] = []
         for index in handle.indices:
             log = self._logs[index]
             log.stale = True
             if log.command is not None and log.command[1] == REPLACE:
-                again.append(log.command)  # the actor was lost again before this ran; report the failure only once
+                again.append(log.command)  # the failure was already recorded when the previous actor was lost
             elif log.command is not None:
                 reply = log.blame(log.command, "node", message)
                 if reply is not None:
@@ -297,11 +297,11 @@ class RayBackend(Backend):
 
 
 def _connect(ray: Any) -> bool:
-    """Connect to the running cluster. Return True if this call opened the connection, so that the backend closes it."""
+    """Connect to the running cluster. Return False if this process was already connected."""
     if ray.is_initialized():
         return False
     try:
         ray.init(address="auto", log_to_driver=False)
     except ConnectionError as err:
-        raise BadValue("no Ray cluster is running: call ray.init(), or start one with `ray start --head`") from err
+        raise BadValue("no Ray cluster is running; call ray.init(), or start one with `ray start --head`") from err
     return True

@@ -1,7 +1,7 @@
 """Vector backend that runs envs as sessions on Palestra servers.
 
-The server resets each session automatically, starting from the same root seed as a local backend. If a session is lost,
-its env fails and continues with the next episode in a new session.
+The server resets the envs automatically and derives their seeds in the same way as a local backend. If a session is
+lost, its env is reported as failed and continues with the next episode in a new session.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from palestra.vector.backend import Backend
 from palestra.workers.env_runner import episode_seed
 from palestra.workers.types import CALL, NO_REWARD, RESET, STEP, Autoreset, Cause, Command, EnvFailure, Reply
 
-CALL_TIMEOUT = 300.0  # seconds per call if `step_timeout` is not set
-MARGIN = 5.0  # seconds added to the timeout, so that the server can report unfinished steps
+CALL_TIMEOUT = 300.0  # maximum seconds per call if `step_timeout` is not set
+MARGIN = 5.0  # additional seconds to wait, so that the server can report which steps timed out
 MAX_STEPS = 1_024  # maximum number of steps per request
 _PLAYERS = {"sample_random_action": "random", "expert_action": "expert", "example_action": "example"}
-# Causes of a lost session for which the env is responsible.
+# Causes of lost sessions for which the env is responsible, and the corresponding causes of an EnvFailure.
 _CAUSES: dict[str, Cause] = {"deadline": "deadline", "crashed": "died"}
 
 
 class SessionState:
-    """Client-side state of one env of the vector."""
+    """State of one env and its session on the server."""
 
     __slots__ = (
         "action",
@@ -61,7 +61,7 @@ class SessionState:
         self.session = ""
         self.seq = 0
         self.episode = -1
-        self.pending_reset = False  # the next step starts an episode
+        self.pending_reset = False  # whether the next step starts an episode
         self.failure: EnvFailure | None = None  # failure to report with the next reply
         self.action: str | None = None
 
@@ -166,7 +166,7 @@ class RemoteBackend(Backend):
         env.transport.send(request, partial(self._on_result, env), self._timeout)
 
     def _step_together(self, transport: SocketTransport, envs: list[SessionState]) -> None:
-        """Send all steps in one request with one response, because the caller waits for all of them."""
+        """Send all steps in one request. Used if the caller waits for all of them."""
 
         def on_rows(result: dict[str, Any] | PalestraError) -> None:
             if isinstance(result, PalestraError):
@@ -182,7 +182,7 @@ class RemoteBackend(Backend):
                 self._add(*replies)
             for missed in result["errors"]:
                 env, fault = envs[missed["index"]], msgspec.convert(missed["error"], protocol.Fault)
-                if fault.code in BUSY:  # the step was not started
+                if fault.code in BUSY:  # the server did not start the step
                     self._step(env, env.action or "")
                 elif fault.code == "not_yet":
                     self._failed(env, NoResponse(f"no response from {transport.server} in time"))
@@ -193,7 +193,7 @@ class RemoteBackend(Backend):
         transport.send(protocol.Steps(steps=steps, timeout=self._timeout), on_rows, self._timeout + MARGIN)
 
     def _start_episode(self, env: SessionState, root: int | None, options: dict[str, Any] | None) -> None:
-        """Start the next episode, or the first episode of `root`. Open a new session if the old one is lost."""
+        """Start the next episode, or the first episode of `root`. Open a new session if the previous one was lost."""
         if not env.session:
             self._reopen(env, options)
             return
@@ -221,7 +221,7 @@ class RemoteBackend(Backend):
             request, field = protocol.Render(session=env.session, mode=mode), "render"
         else:
             supported = ", ".join([*_PLAYERS, "render"])
-            self._called(env, None, BadValue(f"an env on a server supports the calls {supported}; got {name!r}"))
+            self._called(env, None, BadValue(f"envs on a server support only the calls {supported}; got {name!r}"))
             return
 
         def on_value(result: dict[str, Any] | PalestraError) -> None:
@@ -232,7 +232,7 @@ class RemoteBackend(Backend):
 
         env.transport.send(request, on_value, self._timeout)
 
-    # Responses. These methods run in the background thread of the transport.
+    # Handlers of responses, which run in the background thread of the transport.
 
     def _called(self, env: SessionState, value: Any, error: PalestraError | None) -> None:
         info = {} if error is None else {"failure": self._failure(env, error)}
@@ -259,13 +259,13 @@ class RemoteBackend(Backend):
         failure = info.get("failure")
         if failure is not None:
             info["failure"] = replace(EnvFailure(**failure), index=env.index)
-        if env.failure is not None:  # a failure of the previous session
+        if env.failure is not None:  # failure of the previous session
             info["failure"], env.failure = env.failure, None
             reward, truncated = NO_REWARD, True
         return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
     def _failed(self, env: SessionState, error: PalestraError) -> None:
-        """Handle a failed call: the episode is lost. With autoreset mode `same_step`, start the next episode."""
+        """Report the failure of a call, which ends the episode. With autoreset mode `same_step`, start the next one."""
         seq = getattr(error, "seq", None)
         if seq is not None:
             env.seq = seq + 1
@@ -341,7 +341,7 @@ class RemoteBackend(Backend):
         try:
             env.transport.close_session(env.session)
         except (EnvFailed, UsageError):
-            return  # the server closes the session when its lease expires
+            return  # the server will close the session when its lease expires
 
     def close(self) -> None:
         if self._closed:
@@ -354,5 +354,5 @@ class RemoteBackend(Backend):
 
 
 def _encodable(action: str) -> str:
-    """Replace unpaired surrogates, which cannot be encoded."""
+    """Replace unpaired surrogates, which cannot be encoded as UTF-8."""
     return action if action.isascii() else action.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""State of a vector: commands in flight, claimed replies, envs that cannot be stepped, recorded failures."""
+"""Track the state of a vector: commands in flight, received replies, and failures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from palestra.seeding import check_seed, child_seed
 from palestra.vector.backend import Backend
 from palestra.workers.types import CALL, RESET, STEP, Autoreset, Command, EnvFailure, EnvResult, Reply
 
-MAX_FAILURES = 1_000  # maximum length of `failures`; `failed` counts all of them
+MAX_FAILURES = 1_000  # maximum number of failures stored in `failures`
 
 Actions = Sequence[str] | Mapping[int, str]
-_new_result = tuple.__new__  # takes half as long as calling EnvResult, which matters because it runs for every reply
+_new_result = tuple.__new__  # called for every reply; takes half as long as EnvResult(...)
 
 
 class VectorState:
-    """The part of a VectorEnv that tracks its state and never waits."""
+    """Base class of VectorEnv that tracks its state. Its methods never wait for replies."""
 
     def __init__(
         self,
@@ -43,23 +43,25 @@ class VectorState:
         self._backend = backend
         self._specs = [factory.spec for factory in factories]
         self._in_flight: set[int] = set()
-        self._calling: set[int] = set()  # envs in flight whose command is a CALL
-        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}  # env index -> receiver of its next reply
-        self._ready: deque[EnvResult] = deque()  # unclaimed replies, for `recv`
-        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")  # env that cannot step -> reason
+        self._calling: set[int] = set()  # envs whose command in flight is a CALL
+        # Env index -> function that receives its next reply.
+        self._claims: dict[int, Callable[[int, EnvResult], None]] = {}
+        self._ready: deque[EnvResult] = deque()  # results for `recv`, which no other call is waiting for
+        # Index of an env that cannot step -> reason.
+        self._idle: dict[int, str] = dict.fromkeys(range(self.num_envs), "reset")
         self._in_a_row: dict[int, int] = {}  # env index -> number of consecutive failures
         self._failures_in_a_row = failures_in_a_row
-        self._error: EnvFailed | None = None  # once set, raised by every call
+        self._error: EnvFailed | None = None  # if set, every call raises this error
         self._free = list(range(self.num_envs - 1, -1, -1))  # envs that `acquire` may return
-        self._outbox: list[Command] = []  # commands requested in this iteration of the event loop
+        self._outbox: list[Command] = []  # commands of the current event loop iteration
         self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
-        # The finalizer also runs on garbage collection and at interpreter exit.
+        # The finalizer also runs when the vector is garbage-collected and at interpreter exit.
         self._finalizer = weakref.finalize(self, backend.close)
 
     def close(self) -> None:
-        """End every worker and close every env. May be called twice."""
-        self._error = self._error or EnvFailed("this vector is closed; create another with palestra.make_vec")
+        """Close all envs and end all workers. May be called more than once."""
+        self._error = self._error or EnvFailed("this vector is closed; create a new one with palestra.make_vec")
         self._finalizer()
         self._in_flight.clear()
         self._claims.clear()
@@ -84,7 +86,7 @@ class VectorState:
         roots: dict[int, int] = {}
         if isinstance(seed, Sequence):
             if len(seed) != len(selected):
-                raise BadValue(f"reset of {len(selected)} envs needs as many seeds, got {len(seed)}")
+                raise BadValue(f"a reset of {len(selected)} envs requires {len(selected)} seeds, got {len(seed)}")
             roots = {index: check_seed(one) for index, one in zip(selected, seed, strict=True)}
         elif seed is not None:
             self.seed = check_seed(seed)
@@ -107,18 +109,18 @@ class VectorState:
             if index in idle:
                 if idle[index] == "reset":
                     raise ResetNeeded(f"env {index} has no episode yet; call reset() before the first step()")
-                raise EpisodeOver(f"the episode of env {index} is over; call reset(indices=[{index}]) for the next one")
+                raise EpisodeOver(f"the episode of env {index} is over; call reset(indices=[{index}]) to start another")
         return commands
 
     def _admit(self, commands: list[Command]) -> None:
-        """Register commands as in flight. If one of them is invalid, raise an error and register none."""
+        """Mark commands as in flight. If one of them is invalid, raise an error and mark none of them."""
         self._check()
         indices = [command[0] for command in commands]
         if not self._in_flight.isdisjoint(indices):
             busy = sorted(self._in_flight.intersection(indices))
-            raise BadValue(f"env {busy[0]} has a command in flight; recv() its result first")
+            raise BadValue(f"env {busy[0]} has a command in flight; call recv() to receive its result first")
         if len(set(indices)) < len(indices):
-            raise BadValue("an env takes one command at a time, and an index was given twice")
+            raise BadValue("an env index occurs more than once; an env runs only one command at a time")
         self._in_flight.update(indices)
         if commands and commands[0][1] == CALL:
             self._calling.update(indices)
@@ -146,7 +148,7 @@ class VectorState:
             index = reply[0]
             in_flight.discard(index)
             if self._calling and index in self._calling:
-                self._calling.discard(index)  # a CALL does not change the state of an episode
+                self._calling.discard(index)  # a CALL does not affect the episode
             elif result[3] or result[4] or index in self._idle or index in self._in_a_row or "failure" in result[5]:
                 self._record(result)
             claim = claims.pop(index, None) if claims else None
@@ -181,7 +183,7 @@ class VectorState:
         return results
 
     def _unclaim(self, commands: list[Command], results: dict[int, EnvResult]) -> None:
-        """Leave the replies of a cancelled caller for `recv`."""
+        """Leave the replies of a canceled caller for `recv`."""
         for index, _, _ in commands:
             self._claims.pop(index, None)
         self._ready.extend(results.values())
@@ -193,7 +195,7 @@ class VectorState:
         return results
 
     def _lacks(self, wanted: int) -> bool:
-        """Return whether fewer than `wanted` results are ready and more are in flight."""
+        """Return whether `recv` must wait: fewer than `wanted` results are ready, and others are in flight."""
         unclaimed = len(self._in_flight) - len(self._claims)
         return len(self._ready) < wanted and unclaimed > 0
 

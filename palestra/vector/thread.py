@@ -16,7 +16,7 @@ from palestra.workers.types import REPLACE, STEP, Autoreset, Command, EnvFailure
 
 
 class ThreadBackend(Backend):
-    """Runs envs in threads. If a call hangs, its env is replaced and its thread ends at its next Python instruction."""
+    """Runs envs in threads. If a call hangs, its env is replaced and its thread ends at the next Python instruction."""
 
     def __init__(
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
@@ -25,7 +25,7 @@ class ThreadBackend(Backend):
             raise BadValue("backend 'thread' cannot limit the memory of an env; use backend 'process'")
         self._limits = limits
         self._autoreset: Autoreset = autoreset
-        # Start time and time limit of the current phase of each thread.
+        # Thread -> (start time, time limit) of its current phase.
         self._phases: dict[ExecutorThread, tuple[float, float | None]] = {}
         self._done: deque[Reply] = deque()
         self._replied = threading.Condition()
@@ -68,7 +68,7 @@ class ThreadBackend(Backend):
             return
         with self._replied:
             self._phases.pop(thread, None)
-            if not thread.abandoned:  # otherwise its failure was already reported and its env replaced
+            if not thread.abandoned:  # otherwise, `_abandon_late` has reported the failure and replaced the env
                 self._done.append(reply)
 
     def _flush(self) -> None:
@@ -106,13 +106,13 @@ class ThreadBackend(Backend):
         return replies
 
     def _abandon_late(self) -> None:
-        """Abandon the threads that have exceeded their time limit, and replace their envs."""
+        """Abandon all threads that have exceeded their time limit, and replace their envs."""
         if not self._phases:
             return
         now = monotonic()
         late = [(t, limit) for t, (start, limit) in list(self._phases.items()) if limit and now - start > limit]
         for thread, limit in late:
-            with self._replied:  # ensures that a command is never both finished and abandoned
+            with self._replied:  # so that a command cannot finish and be abandoned at the same time
                 task = thread.task
                 if self._phases.pop(thread, None) is None or task is None:
                     continue
@@ -132,7 +132,7 @@ class ThreadBackend(Backend):
             self._executor.abandon(thread)
             self._restarts -= 1
             if self._restarts < 0:
-                raise EnvFailed(f"more than {self._limits.restarts} calls hung and were abandoned; see max_restarts")
+                raise EnvFailed(f"more than {self._limits.restarts} calls exceeded their timeout (see max_restarts)")
             self.runners[index] = self._runner(index, runner.factory, runner.root)
             self._executor.submit([(index, REPLACE, (runner.root, runner.episode, failure))])
 

@@ -115,4 +115,4 @@ class Limits:
     step_timeout: float | None = None  # maximum seconds per step or call
     reset_timeout: float | None = None  # maximum seconds per reset or construction of an env
     memory: int | None = None  # maximum memory per worker process in bytes
-    restarts: int = 64  # maximum number of worker replacements; increases by one per hundred results
+    restarts: int = 64  # maximum number of worker replacements; one more is allowed after every hundred results

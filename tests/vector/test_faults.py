@@ -234,7 +234,7 @@ def test_child_processes_of_an_env_end_with_its_worker() -> None:
 
 
 def test_a_worker_that_cannot_start_reports_the_reason() -> None:
-    with pytest.raises(EnvFailed, match="ended with exit status 9 while building its envs"):
+    with pytest.raises(EnvFailed, match="ended with exit status 9 while creating its envs"):
         make_vec(DiesAtOnce, backend="process")
     with pytest.raises(EnvFailed, match="could not create an env: OSError: not today"):
         make_vec(FailsAtOnce, num_envs=3, backend="process", workers=2)

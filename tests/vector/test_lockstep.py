@@ -152,7 +152,7 @@ def test_seeds(how: dict[str, Any]) -> None:
         assert [info["seed"] for info in vec.reset(seed=[9], indices=[2])[1]] == [9]
         assert vec.reset(options={"level": 2})[1][0]["options"] == {"level": 2}
         assert vec.reset()[1][0]["options"] is None
-        with pytest.raises(BadValue, match="reset of 3 envs needs as many seeds, got 2"):
+        with pytest.raises(BadValue, match="reset of 3 envs requires 3 seeds, got 2"):
             vec.reset(seed=[1, 2])
 
 
@@ -279,13 +279,13 @@ def test_wrong_arguments_are_rejected_before_any_worker_starts() -> None:
         ({"step_timeout": 0}, "step_timeout must be above 0"),
         ({"step_timeout": 1.0}, "'sync' supports neither"),
         ({"memory_limit": 1 << 30, "backend": "thread"}, "use backend 'process'"),
-        ({"vec_kwargs": [{}, {}]}, "one mapping per env: 1 of them, got 2"),
+        ({"vec_kwargs": [{}, {}]}, "one mapping per env: expected 1, got 2"),
     ]:
         with pytest.raises(BadValue, match=words):
             make_vec(Trouble, **wrong)  # type: ignore[arg-type]
     with pytest.raises(BadValue, match="at least one env"):
         make_vec([])
-    with pytest.raises(BadValue, match="2 names and num_envs=3"):
+    with pytest.raises(BadValue, match="2 names but num_envs=3"):
         make_vec([GUESS, GUESS], num_envs=3)
 
 
