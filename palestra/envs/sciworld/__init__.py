@@ -1,1 +1,1 @@
-"""ScienceWorld: elementary science experiments in a text simulation, run by the package scienceworld (Java)."""
+"""ScienceWorld environments with elementary science experiments, simulated by the Java package scienceworld."""

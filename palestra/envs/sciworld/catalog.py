@@ -1,4 +1,4 @@
-"""Specs of the ScienceWorld environments: AgentGym-RL's five groups and all types by split, and each single type."""
+"""Specs of the ScienceWorld environments: six groups of task types with three splits each, and all single types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
         summary=summary,
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
-        random_success=0.0,  # measured on 10 episodes per type, and on 80 for the types with the shortest solutions
+        random_success=0.0,  # measured on 10 episodes per type, or 80 for the types with the shortest solutions
         extra="sciworld",
     )
 

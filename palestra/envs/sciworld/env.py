@@ -1,4 +1,4 @@
-"""SciWorld: carry out a science experiment in a simulated house of ten rooms, with text commands and partial scores."""
+"""Environment SciWorld, in which the agent carries out science experiments in a simulated house by text commands."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from palestra.parsing import after_thinking, clip, react_action
 from palestra.seeding import Random, Rng, check_seed, nth_seed
 from palestra.types import Step
 
-MAX_COMMAND_CHARS = 200  # the longest command in ScienceWorld's own solutions has 90
+MAX_COMMAND_CHARS = 200  # the longest command in ScienceWorld's own solutions has 90 characters
 EXAMPLE = "look around"
 _CHOICES = re.compile(r"^\d+(?=:\t)", re.M)
 _MEANING = {  # command forms that need an explanation
-    "focus on OBJ": "declare OBJ to be the object the task asks for; a wrong object fails the task",
+    "focus on OBJ": "select OBJ as the object that the task asks for; a wrong object fails the task",
     "look at OBJ": "describe OBJ",
     "move OBJ to OBJ": "put the first object into the second",
     "use OBJ on OBJ": "use a tool or an instrument",
     "connect OBJ to OBJ": "connect electrical terminals, for example: connect battery anode to red wire terminal 1",
     "dunk OBJ in OBJ": "fill a container by dipping it into a liquid",
-    "eat OBJ": "eat a food",
+    "eat OBJ": "eat an edible object",
     "go OBJ": "go through an open door, for example: go to kitchen",
     "mix OBJ": "mix the contents of a container",
     "reset task": "discard all progress, including what you focused on",
-    "teleport OBJ": "move to a room at once",
+    "teleport OBJ": "move to a room immediately",
     "wait": "let ten time steps pass",
     "wait1": "let one time step pass",
     "task": "read the task again",
@@ -41,9 +41,8 @@ _MEANING = {  # command forms that need an explanation
 class SeedPredictor:
     """Predict the seed of the next reset from the seeds of earlier resets.
 
-    It recognizes three patterns: unseeded resets, in which the seed of an episode follows from the previous seed;
-    evaluations, in which seeds increase by one; and vectorized envs, which derive seeds from a root seed and an episode
-    number.
+    It recognizes three patterns. In unseeded resets, the seed of an episode is derived from the previous seed. In
+    evaluations, seeds increase by one. Vectorized envs derive seeds from a root seed and an episode number.
     """
 
     def __init__(self) -> None:
@@ -71,21 +70,20 @@ class SeedPredictor:
 
 
 class SciWorld(MultiTurnEnv):
-    """ScienceWorld (Wang et al. 2022): experiments such as boiling, measuring, wiring circuits and growing plants.
+    """ScienceWorld (Wang et al. 2022) with experiments such as boiling, measuring, wiring circuits and growing plants.
 
-    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these; each episode samples a task
-    type and a variation from `split`. `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
+    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these. Each episode samples a task
+    type and a variation from `split`, and `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
     `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
     noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution. With
-    `prepare_next`, the episode that is predicted to come next is built in the background while the current one is
-    played.
+    `prepare_next`, the environment predicts the next episode and builds it in the background during the current one.
 
     The reward of a step is the change in score, so rewards sum to the final score in [0, 1]. Focusing on a wrong object
     resets the score to 0 and ends the episode. Differences from the package: a variation always has the same initial
     state and dynamics, even if other episodes run in the same process; the first observation is made before any
     simulated time passes; a step computes only the values that it returns.
 
-    The expert follows ScienceWorld's own solution, which depends on state that the agent cannot see.
+    The expert follows ScienceWorld's own solution, which depends on state that is hidden from the agent.
     """
 
     inline = False
@@ -131,7 +129,7 @@ class SciWorld(MultiTurnEnv):
 
     def step(self, action: str) -> Step:
         step = super().step(action)
-        if self._prediction_due:  # done here because the caller may call `prepare` after the reset
+        if self._prediction_due:  # not done in `reset`, because the caller may call `prepare` after it
             self._prediction_due = False
             pool.prepare(self.episode_of(self._seeds.next_seed()))
         return step
@@ -186,9 +184,9 @@ class SciWorld(MultiTurnEnv):
             f"{self._intro.task}\n\n"
             f"Commands (replace OBJ with an object you can see or carry):\n{forms}\n"
             "- help: list the commands\n- objects: list the objects you can name here\n"
-            "If a command is ambiguous, you are asked to choose a number; then answer with the number.\n\n"
+            "If a command is ambiguous, a numbered list of meanings is shown; then reply with one of the numbers.\n\n"
             f"Write one command per turn, for example: {EXAMPLE}\nYou may think first; write the command on the last "
-            "line of your reply, or after `Action:`. Completed parts of the task earn partial scores, 1 in total. "
+            "line of your reply, or after `Action:`. Completed parts of the task earn partial scores that add up to 1. "
             f"You have {self.max_turns} turns.\n\n{self._intro.look}"
         )
 
@@ -200,7 +198,7 @@ class SciWorld(MultiTurnEnv):
         try:
             text, score, completed = self._running().step(command)
         except JavaError as err:
-            text = f"The simulation failed on that command ({clip(str(err), 120)}); nothing has changed."
+            text = f"The simulation failed to execute this command ({clip(str(err), 120)}); nothing has changed."
             return self._invalid(text, "rule")
         self._choices = tuple(_CHOICES.findall(text)) if text.startswith(AMBIGUOUS) else ()
         if text.startswith(UNPARSED):
@@ -209,10 +207,10 @@ class SciWorld(MultiTurnEnv):
         self.score = max(0.0, score)
         ending = None
         if score < 0:
-            ending, text = "lost", f"{text}\nThat was not what the task asked for: the task has failed."
+            ending, text = "lost", f"{text}\nThis is not what the task asked for, so the task has failed."
         elif completed:
             ending = "solved" if score >= 1 else "lost"
-            text = f"{text}\nThe task is {'done' if ending == 'solved' else 'over'}."
+            text = f"{text}\nThe task {'is completed' if ending == 'solved' else 'has ended'}."
         return Outcome(text, gained, ending, info={"score": self.score})
 
     def _invalid(self, text: str, invalid: str) -> Outcome:
@@ -222,7 +220,7 @@ class SciWorld(MultiTurnEnv):
 
     def _running(self) -> Simulation:
         if self._simulation is None:  # the env was closed during the episode
-            raise BadValue("this env was closed; call reset() for the next episode")
+            raise BadValue("this env was closed; call reset() to start an episode")
         return self._simulation
 
     def close(self) -> None:
@@ -233,11 +231,11 @@ class SciWorld(MultiTurnEnv):
     # Queries
 
     def valid_actions(self) -> tuple[str, ...]:
-        """Return every command that is valid now. There may be thousands; the call takes about 0.1 seconds."""
+        """Return all commands that are valid now. There may be thousands, and the call takes about 0.1 seconds."""
         return self._running().query_list("getValidActionObjectCombinations")
 
     def render(self, mode: str = "text") -> str | None:
-        """Return the surroundings, the inventory and the score as text, or None for other modes. Uses no turn."""
+        """Return the surroundings, the inventory and the score as text, or None for other modes. This uses no turn."""
         if mode != "text":
             return None
         simulation = self._running()
@@ -270,7 +268,7 @@ class SciWorld(MultiTurnEnv):
 
 
 def read_command(reply: str) -> str:
-    """Return the command in a reply: the text after the last `Action:`, or else the last non-empty line."""
+    """Return the command in a reply, which is the text after the last `Action:` or else the last non-empty line."""
     reply = after_thinking(reply[-20_000:]) if "</think>" in reply else reply[-20_000:]
     lines = (react_action(reply) or reply).strip().splitlines()
     return " ".join(lines[-1].split()) if lines else ""

@@ -2,8 +2,8 @@
 
 Each process has one Py4J connection, which one thread uses at a time. Py4J's `GatewayClient` is not used for two
 reasons: it resends a command if the reply was lost, so a step could be executed twice, and it frees Java objects during
-Python's garbage collection. Here objects are freed explicitly, and every failure raises one of two exceptions:
-`ProcessLost` or `JavaError`.
+Python's garbage collection. This module frees objects explicitly, and every failure raises either `ProcessLost` or
+`JavaError`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from palestra.errors import MissingExtra
 from palestra.optional import require
 
 START_TIMEOUT = 180.0  # maximum seconds until a Java process prints its port
-# ScienceWorld keeps objects in hash sets, whose order depends on identity hashes that differ between runs: rooms would
-# list their doors in a different order and animals would move differently. If all objects have the same hash, sets keep
-# insertion order.
+# ScienceWorld stores objects in hash sets. Their order depends on identity hashes, which differ between runs, so rooms
+# would list their doors in a different order and animals would move differently. If all objects have the same hash,
+# sets preserve the insertion order.
 SAME_HASHES = ("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 NON_HEAP = ("-XX:MaxMetaspaceSize=160m", "-XX:ReservedCodeCacheSize=64m", "-Xss4m")
 
 
 class ProcessLost(Exception):
-    """The Java process has ended or does not respond."""
+    """Raised if the Java process has ended or does not respond."""
 
 
 class JavaError(Exception):
-    """Java code raised an exception. The message is that of the Java exception."""
+    """Raised if Java code throws an exception, with the message of the Java exception."""
 
 
 class JavaConnection:
@@ -51,14 +51,14 @@ class JavaConnection:
         parameters = self._gateway.GatewayParameters(port=port, auth_token=token, read_timeout=timeout)
         properties = self._gateway.GatewayProperty(auto_field=False, pool=None, enable_memory_management=False)
         self._connection: Any = self._gateway.GatewayConnection(parameters, properties)
-        self._connection.converters = None  # Py4J's objects read this attribute, which a GatewayClient has
+        self._connection.converters = None  # Py4J's objects read this attribute of a GatewayClient
         with self.errors():
             self._connection.start()
         # Calls are small packets that must be sent without delay.
         self._connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def java_class(self, name: str) -> Any:
-        """Return the Java class `name`; call it to construct an object."""
+        """Return the Java class `name`, which can be called to construct an object."""
         return self._gateway.JavaClass(name, self._connection)
 
     def scala_object(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class JavaConnection:
         self._connection.send_command(command + protocol.END_COMMAND_PART)
 
     def set_timeout(self, seconds: float) -> None:
-        """Set the maximum duration of a call; after that the process is considered lost."""
+        """Set the maximum duration of a call, after which the process is considered lost."""
         self._connection.socket.settimeout(seconds)
 
     @contextmanager
@@ -110,14 +110,14 @@ def encodable(text: str) -> str:
 
 @cache
 def java_command() -> tuple[str, str]:
-    """Return the path of the Java executable and the class path; raise MissingExtra if Java or a package is missing."""
+    """Return the path of the Java executable and the class path, or raise MissingExtra if something is missing."""
     from shutil import which
 
     constants: Any = require("scienceworld.constants", extra="sciworld")
     py4j: Any = require("py4j.java_gateway", extra="sciworld")
     java = which("java")
     if java is None:
-        raise MissingExtra("ScienceWorld needs Java 11 or newer. Install it with: apt-get install default-jre-headless")
+        raise MissingExtra("ScienceWorld requires Java 11 or newer; run: apt-get install default-jre-headless")
     return java, f"{py4j.find_jar_path()}:{constants.JAR_PATH}"
 
 
@@ -133,7 +133,7 @@ def start_process(heap_mb: int) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         cwd=_working_directory(),
-        start_new_session=True,  # Ctrl-C reaches only the Python process, which then ends this one
+        start_new_session=True,  # Ctrl-C interrupts only the Python process, which then ends the Java process
     )
 
 

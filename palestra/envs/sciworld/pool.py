@@ -1,8 +1,9 @@
 """Share Java processes between all envs of this Python process, and prepare the next episode in the background.
 
-A `Simulation` stores a task key and the actions taken so far, from which it can be rebuilt exactly: for a fork, in
-another process, after it was dropped to save memory, or after its Java process died. It is built when it is first
-needed. Commands that ScienceWorld cannot parse do not change the state and are not replayed.
+A `Simulation` stores a task key and the actions taken so far, from which its state can be rebuilt exactly. This is done
+for a fork, in another process, after the state was dropped to save memory, or after its Java process has ended. The
+state is built when it is first needed. Commands that ScienceWorld cannot parse do not change the state and are not
+replayed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from palestra.errors import BadValue, EnvFailed, InfrastructureError
 
 HEAP_MB = 512
 MAX_PREPARED = 64  # maximum number of prepared simulations that are not in use yet
-MAX_INTROS = 1024  # about 2 kB each
+MAX_INTROS = 1024  # maximum number of cached introductions of about 2 kB each
 MAX_GOLD_PATHS = 1024
 UNPARSED = "No known action matches that input."
 AMBIGUOUS = "Ambiguous request"
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Simulation:
-    """One episode of a task, which is loaded into a Java process, or rebuilt there, when it is used."""
+    """One episode of a task. It is loaded into a Java process, or rebuilt there, when it is used."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Simulation:
         self.key = key
         self.actions = list(actions)
         self._parsed = list(parsed)  # the actions that ScienceWorld could parse
-        # ScienceWorld waits for a number, and any other reply also changes its state.
+        # While ScienceWorld waits for a number, any other reply also changes its state.
         self._awaiting_choice = awaiting_choice
         self._lock = threading.RLock()  # the background thread and the env may build it at the same time
         self._simulator: JavaSimulator | None = None
@@ -97,7 +98,7 @@ class Simulation:
         return self._with_instance(lambda simulator, instance: simulator.query_list(instance, method))
 
     def solved_by(self, actions: Sequence[str]) -> bool:
-        """Take the actions, release the simulation, and return whether the full score was reached."""
+        """Execute the actions, release the simulation, and return whether the full score was reached."""
         try:
             return any(result.completed and result.score >= 1 for result in map(self.step, actions))
         except JavaError:
@@ -124,7 +125,7 @@ class Simulation:
                 self._finalizer.detach()
                 self._finalizer = None
             if instance is not None and simulator is not None and not simulator.dead:
-                with suppress(InfrastructureError, InstanceGone):  # a dead process has already freed its instances
+                with suppress(InfrastructureError, InstanceGone):  # a process that has ended needs no cleanup
                     simulator.drop(instance)
 
     def _with_instance(self, use: Callable[[JavaSimulator, Instance], T]) -> T:
@@ -135,7 +136,7 @@ class Simulation:
                 except InstanceGone:
                     self._instance = self._simulator = None
             raise EnvFailed(
-                "ScienceWorld instances are dropped faster than they are used; run fewer envs at once or set "
+                "ScienceWorld instances are dropped before they can be used; run fewer envs concurrently or set "
                 "PALESTRA_SCIWORLD_JVMS to start more Java processes"
             )
 
@@ -174,11 +175,11 @@ class SimulatorPool:
         self.started = 0  # number of Java processes started so far
 
     def simulator(self) -> JavaSimulator:
-        """Return the process with the fewest instances, after starting missing processes and replacing dead ones."""
+        """Return the process with the fewest instances. Missing processes are started, and ended ones are replaced."""
         with self._starting:
             for simulator in self.simulators:
                 if not simulator.alive:
-                    _log.warning("ScienceWorld's Java process died (exit status %s); replacing it", simulator.kill())
+                    _log.warning("ScienceWorld's Java process ended (exit status %s); replacing it", simulator.kill())
             self.simulators = [simulator for simulator in self.simulators if simulator.alive]
             if len(self.simulators) < _setting("PALESTRA_SCIWORLD_JVMS", 1):
                 self.simulators.append(JavaSimulator(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
@@ -186,10 +187,10 @@ class SimulatorPool:
             return min(self.simulators, key=lambda simulator: len(simulator.instances))
 
     def simulation(self, key: TaskKey) -> Simulation:
-        """Return a simulation in its initial state: a prepared one or a new one.
+        """Return a prepared simulation or a new one, in its initial state.
 
-        If its first observation is cached, a new simulation is built in the background while the agent chooses its
-        first action.
+        If the first observation of a new simulation is cached, the simulation is built in the background while the
+        agent chooses its first action.
         """
         with self._lock:
             ready = self._ready.pop(key, None)
@@ -248,7 +249,7 @@ class SimulatorPool:
         while True:
             simulation = self._queue.get()()
             if simulation is None:
-                continue  # no longer needed
+                continue  # the simulation is no longer needed
             # The env that uses the simulation will build it again and raise the error.
             with suppress(InfrastructureError, InstanceGone, JavaError):
                 simulation.build()
@@ -256,7 +257,7 @@ class SimulatorPool:
             del simulation  # release the simulation while waiting for the next one
 
     def close(self) -> None:
-        """End the Java processes; the next episode starts a new one."""
+        """End the Java processes. The next episode starts a new process."""
         with self._lock:
             self._ready.clear()
         with self._starting:
@@ -268,7 +269,7 @@ class SimulatorPool:
         """Release the parent's processes and locks in a forked child process."""
         for simulator in self.simulators:
             simulator.disown()
-        # Locks are replaced too, because a thread of the parent may have held them.
+        # Locks are replaced as well, because a thread of the parent may have held them during the fork.
         self.__init__()  # type: ignore[misc]
 
 

@@ -1,8 +1,9 @@
-"""A Java process that runs many ScienceWorld tasks at the same time without interference.
+"""Run many ScienceWorld tasks in one Java process without interference.
 
-ScienceWorld keeps its random generator, its object counter and its simplifications in global variables, so two episodes
-in one process would affect each other. Here every instance has its own copies of these variables, which are swapped in
-before the instance is used. One running process therefore serves all episodes; a lock allows one call at a time.
+ScienceWorld stores its random generator, its object counter and its simplifications in global variables, so two
+episodes in one process would affect each other. In this module, every instance has its own copies of these variables,
+which are swapped in before the instance is used. One process can therefore run all episodes. A lock permits only one
+call at a time.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from palestra.envs.sciworld.java import (
 )
 from palestra.errors import EnvFailed
 
-CALL_TIMEOUT = 240.0  # seconds per call; a step takes 20 ms, computing a long solution up to 40 s on a busy machine
-MAX_INSTANCES = 256  # per process, 0.5 MB each; the least recently used instance is dropped and replayed if needed
+CALL_TIMEOUT = 240.0  # seconds; a step takes 20 ms, but computing a long solution takes up to 40 s on a busy machine
+MAX_INSTANCES = 256  # per process, 0.5 MB each; if exceeded, the least recently used instance is dropped
 MAX_SPARE_INTERFACES = 4
 
 
 class TaskKey(NamedTuple):
-    """Everything that determines the initial state of a task."""
+    """The values that determine the initial state of a task."""
 
     task: str
     variation: int
@@ -51,11 +52,11 @@ class TaskIntro(NamedTuple):
 
     task: str
     look: str
-    forms: tuple[str, ...]  # "open OBJ", "pour OBJ in OBJ" ...
+    forms: tuple[str, ...]  # command forms such as "open OBJ" and "pour OBJ in OBJ"
 
 
 class InstanceGone(Exception):
-    """The instance was dropped or its process died; it must be loaded again."""
+    """Raised if an instance was dropped or its process has ended, so that it must be loaded again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +80,7 @@ class JavaSimulator:
         self.instances: OrderedDict[int, Instance] = OrderedDict()  # by id, least recently used first
         self.dead = False
         self._current: Instance | None = None
-        self._spare: list[Any] = []  # interfaces for reuse: constructing one takes as long as loading a task
+        self._spare: list[Any] = []  # interfaces are reused, because constructing one takes as long as loading a task
         self._process = start_process(heap_mb)
         try:
             port, token = read_address(self._process)
@@ -135,11 +136,11 @@ class JavaSimulator:
             raise EnvFailed(f"ScienceWorld cannot load {key}: {error}")
         getattr(interface, "score_$eq")(0.0)  # loading does not reset the values of the previous episode
         getattr(interface, "isComplete_$eq")(False)
-        getattr(interface, "taskMaker_$eq")(None)  # refers to all other tasks and takes most of an instance's memory
+        getattr(interface, "taskMaker_$eq")(None)  # it refers to all tasks and uses most of the instance's memory
         instance.simplifications = str(self._simplifier.getSimplificationsUsed()).replace(" ", "")
 
     def step(self, instance: Instance, action: str) -> StepResult:
-        """Take an action. After a `JavaError` the instance is unusable."""
+        """Take an action. The instance cannot be used after a `JavaError`."""
         with self._calling(instance):
             interface = instance.interface
             text = str(interface.step(encodable(action)))
@@ -149,7 +150,7 @@ class JavaSimulator:
             return StepResult(text, float(score), bool(completed))
 
     def _in_error_state(self, interface: Any) -> bool:
-        """Return whether ScienceWorld has caught an internal exception, after which it only repeats the message."""
+        """Return whether ScienceWorld has caught an internal exception. It then only repeats the error message."""
         option = interface.agentInterface()
         inner = option.get()
         broken = bool(inner.isInErrorState())
@@ -169,7 +170,7 @@ class JavaSimulator:
             return str(getattr(instance.interface, method)())
 
     def query_list(self, instance: Instance, method: str) -> tuple[str, ...]:
-        """Call a method without side effects and return its result, a list of strings."""
+        """Call a method without side effects and return its list of strings."""
         with self._calling(instance), self._scratch_randomness():
             return self._strings(instance, method)
 
@@ -225,19 +226,19 @@ class JavaSimulator:
             except ProcessLost as err:
                 code = self.kill()
                 raise EnvFailed(
-                    f"ScienceWorld's Java process is gone (exit status {code}; {err}). A new one starts with the next "
-                    "call; the step was not taken and may be repeated."
+                    f"ScienceWorld's Java process was lost (exit status {code}; {err}). The next call starts a new "
+                    "process. The step was not executed and may be repeated."
                 ) from err
 
     def _enter(self, instance: Instance) -> None:
-        """Swap in the instance's global variables."""
+        """Swap in the global variables of the instance."""
         self.instances.move_to_end(id(instance))
         before = self._current
         if before is instance:
             return
         if before is not None:
             before.object_count = int(self._counter.count())
-        self._current = None  # in case a call below fails
+        self._current = None  # remains None if one of the calls below fails
         self._random_field.set(self._random, instance.random)
         getattr(self._counter, "count_$eq")(instance.object_count)
         self.connection.free(self._simplifier.parseSimplificationStr(instance.simplifications))
@@ -263,7 +264,7 @@ class JavaSimulator:
         process.wait()
         connection = getattr(self, "connection", None)
         if connection is not None:
-            # Closed only after the process has ended, so that a reading thread sees the end of the stream.
+            # Close the connection after the process has ended, so that a reading thread reaches the end of the stream.
             connection.close()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
@@ -271,11 +272,11 @@ class JavaSimulator:
         return code
 
     def disown(self) -> None:
-        """Release the parent's process in a forked child process, so that it still ends with the parent."""
+        """Release the parent's Java process in a forked child process, so that it still ends with the parent."""
         self.dead = True
         null = os.open(os.devnull, os.O_RDWR)
         for end in (self._process.stdin, self._process.stdout, self.connection):
             if end is not None:
                 os.dup2(null, end.fileno())  # closing could block on a lock that a thread of the parent held
         os.close(null)
-        self._process.returncode = 0  # the Java process is not a child of this process, which must not wait for it
+        self._process.returncode = 0  # this process must not wait for the Java process, which is not its child

@@ -1,8 +1,8 @@
 """Shorten ScienceWorld's own solutions so that they fit the turn budget and succeed.
 
-ScienceWorld's solver observes a sliding block at every tick for hundreds of turns, and it heats some substances until
-they burn, after which they cannot be frozen. Repeated observations are replaced by `wait`. For tasks with such
-substances, the solution is executed and, if it fails, the heating is shortened.
+ScienceWorld's solver observes a sliding block at every tick for hundreds of turns. It also heats some substances until
+they burn, after which they cannot be frozen. This module replaces repeated observations by `wait`. For tasks in which
+substances may burn, it executes the solution and shortens the heating if the solution fails.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-WAIT = 10  # number of ticks that `wait` takes; every other command takes one
+WAIT = 10  # duration of `wait` in ticks; every other command takes one tick
 BURNS = frozenset({"freeze"})  # task types in which the solver overheats some substances
 
 _OBSERVING = ("look at ", "examine ", "use thermometer ")
 
 
 def shortened(path: Sequence[str]) -> tuple[str, ...]:
-    """Return a path of the same duration in fewer turns, with one `wait` for ten looks at the same object."""
+    """Return a path of the same duration in fewer turns, in which `wait` replaces ten looks at the same object."""
     short: list[str] = []
     for action, run in groupby(path):
         count = sum(1 for _ in run)
         waits = (count - 1) // WAIT if action == "wait1" or action.startswith("look at ") else 0
-        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # the last look is kept
+        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # at least one look remains
     return tuple(short)
 
 
 def unburnt(path: tuple[str, ...], solves: Callable[[tuple[str, ...]], bool]) -> tuple[str, ...]:
-    """Return the path with the least reduction of heating that solves the task, or the path unchanged if none does."""
+    """Shorten the heating as little as necessary to solve the task, or return the unchanged path if this fails."""
     if solves(path):
         return path
     return next((other for other in _less_heated(path) if solves(other)), path)

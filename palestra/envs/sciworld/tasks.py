@@ -1,9 +1,9 @@
 """ScienceWorld's 30 task types, their variations, splits, groups and turn budgets.
 
-The five groups are those of AgentGym-RL: task types with a common name prefix. The splits are those of ScienceWorld:
-the first half of a type's variations for training, the next quarter for development, and the rest for testing. A turn
-budget is 1.5 times the longest known solution of the type, rounded to tens and at least 30; one solution of 736 turns
-was ignored.
+Five groups are the same as in AgentGym-RL and consist of task types with a common name prefix. The splits are the same
+as in ScienceWorld: the first half of a type's variations is for training, the next quarter for development, and the
+rest for testing. A turn budget is 1.5 times the longest known solution of the type, rounded to a multiple of ten, and
+at least 30. One solution of 736 turns was ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIMPLIFICATIONS = (
 )
 
 
-_EXPLICIT_TITLES = {  # types whose title would otherwise equal that of their group
+_EXPLICIT_TITLES = {  # titles of task types that would otherwise have the same title as their group
     "test-conductivity": "TestConductivityOfKnownSubstances",
     "chemistry-mix": "ChemistryMixSubstances",
 }
@@ -56,7 +56,7 @@ class TaskType:
         if name not in SPLITS:
             raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
         quarter = self.variations // 4
-        # Bounds in quarters of the variations; "test" also takes the remainder.
+        # Bounds of the splits in quarters of the variations. The remainder belongs to "test".
         parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}
         first, last = parts[name]
         return range(self.variations)[first * quarter : last * quarter]
@@ -100,7 +100,7 @@ def _types() -> tuple[TaskType, ...]:
     for row in rows.strip().splitlines():
         number, topic, variations, turns, measured, name = row.split()
         solved, tried = map(int, measured.split("/"))
-        rate = min(solved / tried, 0.99)  # measured on a sample of variations, so a rate of 1 would not be justified
+        rate = min(solved / tried, 0.99)  # only a sample of the variations was tried, so the true rate may be below 1
         types.append(
             TaskType(name=name, number=number, topic=topic, variations=int(variations), turns=int(turns), expert=rate)
         )
@@ -122,7 +122,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:
-    """Return task types by name, ScienceWorld's number, title or group."""
+    """Return the task types with the given names, numbers, titles or groups."""
     by_number = {task.number: task.name for task in TYPES.values()}
     by_title = {task.title: task.name for task in TYPES.values()}
     chosen: list[str] = []
@@ -144,7 +144,7 @@ def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:
 
 
 def simplifications_of(simplifications: str | tuple[str, ...], types: tuple[TaskType, ...]) -> str:
-    """Validate simplifications and return them as ScienceWorld expects them."""
+    """Validate simplifications and return them in ScienceWorld's format."""
     names = [
         name.strip() for name in (simplifications.split(",") if isinstance(simplifications, str) else simplifications)
     ]
@@ -157,7 +157,7 @@ def simplifications_of(simplifications: str | tuple[str, ...], types: tuple[Task
             hint = f" Did you mean {matches[0]}?" if matches else ""
             raise BadValue(f"unknown simplification {name!r}.{hint} Accepted values: {', '.join(SIMPLIFICATIONS)}.")
     if "easy" in names and len(names) > 1:
-        raise BadValue('the simplification "easy" includes others; leave out the others')
+        raise BadValue('the simplification "easy" already includes other simplifications; leave out the others')
     wired = [task.name for task in types if task.electrical]
     if "noElectricalAction" in names and wired:
         raise BadValue(f"{wired[0]} needs electrical actions; leave out noElectricalAction")

@@ -1,4 +1,4 @@
-"""Test that Java processes start once, prepare upcoming episodes, are replaced if they die, and are cleaned up."""
+"""Test that Java processes start once, prepare upcoming episodes, are replaced after a failure, and are cleaned up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_env(**kwargs: bool) -> SciWorld:
 
 
 def wait_until(ready: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 600  # only limits a test that hangs; a loaded machine may need minutes
+    deadline = time.monotonic() + 600  # generous, because a loaded machine may need minutes
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -75,7 +75,7 @@ def test_nothing_is_written_to_the_working_directory(tmp_path: Path) -> None:
 
 
 def test_rollouts_announce_the_next_episodes() -> None:
-    """A rollout announces its seeds, which cannot be predicted: no reset waits, and no unused episode is built."""
+    """A rollout announces its seeds, so that no reset has to wait and no unused episode is built."""
     waits: list[bool] = []
     wanted: list[TaskKey] = []
 
@@ -85,7 +85,7 @@ def test_rollouts_announce_the_next_episodes() -> None:
             assert seed is not None
             key = self.env.episode_of(seed)
             if wanted:
-                wait_until(partial(pool.is_ready, key))  # stands for the time in which an agent writes a reply
+                wait_until(partial(pool.is_ready, key))  # represents the time that an agent needs for a reply
             waits.append(not pool.is_ready(key))
             wanted.append(key)
             return self.env.reset(seed, options)

@@ -155,7 +155,7 @@ def test_a_java_exception_leaves_the_state_as_before() -> None:
         simulator, instance = env._simulation._simulator, env._simulation._instance
         assert simulator is not None
         assert instance is not None
-        with simulator.lock, simulator.connection.errors():  # the state in which an exception leaves ScienceWorld
+        with simulator.lock, simulator.connection.errors():  # set the state that ScienceWorld has after an exception
             instance.interface.agentInterface().get().setErrorState("java.lang.NullPointerException")
         step = env.step("go to kitchen")
         assert step.info["invalid"] == "rule"
@@ -191,7 +191,7 @@ def test_simplifications_change_the_simulation() -> None:
         assert "connect" in hard
         assert "that is closed" not in prompt
         assert "teleport" in str(easy.step("teleport to kitchen").observation).lower()
-        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # runs in the same process
+        assert plain.step("teleport to kitchen").info["invalid"] == "format"  # although both use the same process
         assert easy.step("help").observation != plain.step("help").observation
 
 

@@ -27,7 +27,7 @@ def test_shortened_solutions_take_the_same_time_and_only_skip_observing(runs: li
         assert short.count(what) == path.count(what)
     assert short[-1:] == path[-1:]
     watched = [action for action in path if action.startswith("look")]
-    assert ("look at plane" in short) == bool(watched)  # the last look is kept
+    assert ("look at plane" in short) == bool(watched)  # at least one look remains
 
 
 def test_heating_is_shortened_only_if_the_path_fails() -> None:
@@ -43,7 +43,7 @@ def test_heating_is_shortened_only_if_the_path_fails() -> None:
     ("task", "variation"), [("freeze", 11), ("inclined-plane-friction-named-surfaces", 250)], ids=["burns", "long"]
 )
 def test_variations_in_which_the_original_solution_fails(task: str, variation: int) -> None:
-    """In one, chocolate burns in the furnace; in the other, a block slides for 250 ticks with a budget of 160 turns."""
+    """Test a variation in which chocolate burns and one in which a block slides for longer than the turn budget."""
 
     class FixedVariation(SciWorld):
         def setup(self, options: dict[str, object]) -> None:
