@@ -214,7 +214,7 @@ class BabyAI(MultiTurnEnv):
     def _refusal(self, words: str | None, refusal: Refusal) -> Outcome:
         possible = ", ".join(available(self._current_level(), self.view))
         if not words:
-            why = "No action found: write it on the last line of your reply."
+            why = "No action found; write the action on the last line of your reply."
         elif not refusal.recognized:
             why = f'There is no action "{clip(words)}".'
         else:

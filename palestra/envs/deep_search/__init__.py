@@ -1,1 +1,1 @@
-"""Deep search: answer a question by searching and reading pages within a budget of searches."""
+"""Deep search environments, in which the agent answers a question by searching and reading pages."""

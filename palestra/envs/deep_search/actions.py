@@ -1,4 +1,4 @@
-"""Parse the action in a reply: the first `<search>`, `<open>` or `<answer>` outside of `<think></think>`."""
+"""Parse the action in a reply, which is the first `<search>`, `<open>` or `<answer>` outside of `<think></think>`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_action(reply: str) -> SearchAction | None:
     Text after the action is ignored, because a model that is not stopped there often invents search results. Text
     inside `<think></think>` is also ignored, and so is text before a `</think>` whose opening tag is part of the chat
     template. If no action is complete, the first unclosed one is returned, with the text up to the next tag or the end
-    of the reply: engines that stop at the closing tag omit that tag.
+    of the reply, because engines that stop at the closing tag omit that tag.
     """
     tags = [(match[2].lower(), bool(match[1]), match.start(), match.end()) for match in _TAG.finditer(reply)]
     think_ends = [index for index, (name, closing, *_) in enumerate(tags) if name == "think" and closing]

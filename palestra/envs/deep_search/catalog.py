@@ -1,8 +1,8 @@
-"""Specs of the deep search environments: the generated world, and AgentGym-RL's seven question sets.
+"""Specs of the deep search environments for the generated world and for AgentGym-RL's seven question sets.
 
-The budgets of the generated world follow from the solver, which needs one search and one open per page. A question with
-h hops requires h pages, a comparison at most four, and a count at most 14 (in a world of 2,000 pages). The remaining
-budget leaves room for less efficient policies.
+The budgets for the generated world are based on the solver, which uses one search and one open action per page. A
+question with h hops requires h pages, a comparison at most four pages, and a count at most 14 pages (in a world of
+2,000 pages). The budgets are larger than that to leave room for less efficient policies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deep search over data sets: questions and answers from a data set, and an index or a search server of the user."""
+"""Deep search environment with questions from a data set, answered by searching an index or a search server."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ INDEX = "PALESTRA_SEARCH"  # environment variable that is read if `index` is not
 class DataSearch(DeepSearch):
     """Answer a question from a data set by searching the texts of `index`.
 
-    Rows are read from the Hugging Face Hub (`dataset`), a file or a folder (`path`), or a `mirror`, and shuffled like
-    those of all data-backed tasks. `question` and `answer` are the column names, and `threshold` is the minimum F1 of a
-    correct answer. `index` is the folder of an index or the address of a server; it defaults to the environment
-    variable PALESTRA_SEARCH. The expert knows the answer and submits it in the first turn.
+    Rows are read from the Hugging Face Hub (`dataset`), a file or a folder (`path`), or a `mirror`, and shuffled as in
+    all other tasks with data sets. `question` and `answer` are the column names, and `threshold` is the minimum F1
+    score of a correct answer. `index` is the folder of an index or the address of a server, and defaults to the
+    environment variable PALESTRA_SEARCH. The expert submits the answer from the data set in the first turn.
     """
 
     questions: Questions
@@ -43,8 +43,8 @@ class DataSearch(DeepSearch):
             options["index"] = os.environ.get(INDEX, "")
         if options["index"] == "":
             raise DataMissing(
-                "there is nothing to search: pass as `index` the folder of an index (`palestra search-index TEXTS "
-                f"--out FOLDER` builds one) or the address of a search server, or set {INDEX}"
+                "there is no index to search; build one with `palestra search-index TEXTS --out FOLDER`, then pass its "
+                f"folder or the address of a search server as `index`, or set the environment variable {INDEX}"
             )
         questions = Questions(
             dataset=dataset,

@@ -1,4 +1,4 @@
-"""DeepSearch: answer a question by searching and reading pages, within a budget of searches.
+"""Base class of environments in which the agent answers a question by searching and reading pages.
 
 A single-turn task (`palestra.envs.tasks`) provides the questions and grades the answers. A search tool
 (`palestra.tools.search`) searches a local index or a server. This module combines the two.
@@ -32,7 +32,7 @@ MAX_QUERY_CHARS = 1_000  # longer queries are truncated
 PART_CHARS = 6_000  # longer pages are split into parts of this length
 MAX_LISTED = 12  # maximum number of titles listed in the feedback for an unknown title
 _PART_OF = re.compile(r"(.*?)\s*#\s*([0-9]{1,4})", re.S)
-_EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need its page first.")
+_EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need the page about the lighthouse first.")
 
 
 class SearchOptions(MultiTurnOptions, total=False):
@@ -49,26 +49,22 @@ class SearchOptions(MultiTurnOptions, total=False):
 
 
 class DeepSearch(MultiTurnEnv):
-    """Base of the deep search environments.
+    """Base class of the deep search environments.
 
-    In each turn the agent takes one action: `<search>`, `<open>` or `<answer>`, and an answer ends the episode. A
-    search shows the `topk` best passages, each truncated to `snippet_words` words (None disables truncation). `<open>`
-    shows the full page of a title that appeared in a search result; long pages are split into parts. After
-    `max_searches` searches, every further search is rejected and still uses a turn, and so does a reply that cannot be
-    parsed. An exact match earns 1; with `reward_rule="f1"`, any other answer earns its F1. If the search itself fails,
-    an InfrastructureError is raised and no turn is used.
+    In each turn, the agent takes one action: `<search>`, `<open>` or `<answer>`. An answer ends the episode. A search
+    shows the `topk` best passages, each truncated to `snippet_words` words (None disables truncation). `<open>` shows
+    the full page of a title that appeared in a search result. Long pages are split into parts. After `max_searches`
+    searches, any further search is rejected but still uses a turn. A reply that cannot be parsed also uses a turn. An
+    exact match earns 1. With `reward_rule="f1"`, any other answer earns its F1 score. If the search itself fails, an
+    InfrastructureError is raised and no turn is used.
 
-    `index` is the folder of an index, an open Index, the address of a server, or a SearchTool; `mode` and `timeout` are
+    `index` is the folder of an index, an open Index, the address of a server, or a SearchTool. `mode` and `timeout` are
     passed to the search tool.
     """
 
     inline = False  # a search may wait for a server, and the first one may build an index
-    shared = MultiTurnEnv.shared | {
-        "tool",
-        "_task_info",
-        "_hits",
-        "_pages_read",
-    }  # `_hits` and `_pages_read` are replaced, never mutated
+    # `_hits` and `_pages_read` can be shared because they are replaced, never mutated.
+    shared = MultiTurnEnv.shared | {"tool", "_task_info", "_hits", "_pages_read"}
 
     questions: TaskEnv
     searches: int  # number of searches so far
@@ -131,21 +127,21 @@ class DeepSearch(MultiTurnEnv):
     def prompt(self) -> str:
         shown, unit = ("opening words", "pages") if self.snippet_words else ("text", "passages")
         cost = "ends the episode" if self.stop_when_error else "uses a turn"
-        partial = " A partly correct answer earns its F1." if self.reward_rule == "f1" else ""
+        partial = " A partially correct answer earns its F1 score." if self.reward_rule == "f1" else ""
         return (
             f"{self.question_text()}\n\n"
-            "Find the answer by searching. In every turn take one of these actions:\n"
+            "Find the answer by searching. In every turn, take one of these actions:\n"
             f"- {format_action(SEARCH, 'query')}: show the titles and {shown} of up to {self.tool.topk} {unit} that "
             "best match the query\n"
             f"- {format_action(OPEN, 'title')}: show the full page with this title, which must have appeared in a "
             "search result\n"
-            f"- {format_action(ANSWER, 'the answer')}: end the episode. Give only the answer, not a sentence; case, "
-            f"articles and punctuation do not matter.{partial} You have one attempt.\n"
+            f"- {format_action(ANSWER, 'the answer')}: submit the answer and end the episode. Give only the answer, "
+            f"not a sentence; case, articles and punctuation do not matter.{partial} You have one attempt.\n"
             "Results appear between <information> and </information>. You may think first, inside "
-            f"<think></think>; the first action after it counts. For example: {_EXAMPLE}\n"
+            f"<think></think>; only the first action after it counts. For example: {_EXAMPLE}\n"
             f"You have {_count(self.max_turns, 'turn', 'turns')}, including the answer, and at most "
-            f"{_count(self.max_searches, 'search', 'searches')}. A further search is rejected and {cost}, and so does "
-            "a reply without a valid action. Without an answer within the budget the reward is 0."
+            f"{_count(self.max_searches, 'search', 'searches')}. A further search is rejected and {cost}; a reply "
+            f"without a valid action also {cost}. If you do not answer within this budget, the reward is 0."
         )
 
     def question_text(self) -> str:
@@ -172,7 +168,7 @@ class DeepSearch(MultiTurnEnv):
         return self._to_step(outcome)
 
     def _parse(self, action: str) -> tuple[SearchAction, Outcome | None]:
-        """Return the action with cleaned text, and its outcome, or None if the action requires the search tool."""
+        """Return the action with cleaned text and its outcome, which is None if the search tool must be called."""
         parsed = read_action(action)
         if parsed is None:
             text = (
@@ -209,7 +205,7 @@ class DeepSearch(MultiTurnEnv):
 
     def _found_titles(self) -> str:
         if not self._hits:
-            return "Search first; results show their titles."
+            return "Search first; the search results show the titles of pages."
         names = list(self._hits)
         return f"Found so far: {'; '.join(names[-MAX_LISTED:])}{' and others' if len(names) > MAX_LISTED else ''}."
 
@@ -243,7 +239,7 @@ class DeepSearch(MultiTurnEnv):
         text = text[(part - 1) * PART_CHARS : part * PART_CHARS]
         self._pages_read = {**self._pages_read, action.text: text}
         if parts > 1:
-            more = f"; {format_action(OPEN, f'{action.text}#{part + 1}')} shows the next" if part < parts else ""
+            more = f"; {format_action(OPEN, f'{action.text}#{part + 1}')} shows the next part" if part < parts else ""
             text += f"\n[part {part} of {parts}{more}]"
         return self._outcome(OPEN, f"{action.text}\n{text}")
 
@@ -312,7 +308,7 @@ class DeepSearch(MultiTurnEnv):
         return format_action(ANSWER, self.questions.random_answer())
 
     def expert_action(self) -> str | None:
-        """Return the answer from the data set at once, since the pages may not contain it."""
+        """Return the answer from the data set without searching, because the pages may not contain it."""
         return format_action(ANSWER, self.questions.item.answer)
 
 
@@ -325,7 +321,7 @@ def _key(title: str) -> str:
 
 
 def _title(passage: Passage) -> str:
-    """Return the title with which `<open>` opens the page: the passage's title, or its id if the title is empty."""
+    """Return the title that `<open>` accepts for a passage, which is its id if its own title is empty."""
     return passage.title.strip() or passage.id
 
 

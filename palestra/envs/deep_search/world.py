@@ -1,4 +1,4 @@
-"""Deep search in the generated world: questions about invented facts, answered by searching and reading its pages."""
+"""Deep search environment with questions about the generated world, answered by searching and reading its pages."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ class WorldSearch(DeepSearch):
     """Answer a question of `qa:World-v0` by searching the pages of its world.
 
     `kind`, `pages` and `world_seed` have the same meaning as in that task, and `reset(options={"index": i})` selects
-    its i-th question. A search shows the titles and the first words of pages; most facts appear later on a page. The
+    its i-th question. A search shows the titles and the first words of pages. Most facts appear later on a page. The
     index is built when it is first needed, stored in the cache folder, and shared by all environments of a process. The
-    expert parses the question, searches for the page that it names, opens the page, and follows the links.
+    expert parses the question, searches for the page that it mentions, opens the page, and continues with the pages
+    that are mentioned there.
     """
 
     questions: WorldQuestions
@@ -53,7 +54,7 @@ class WorldSearch(DeepSearch):
 
 
 class _PageNeeded(Exception):
-    """Raised when the solver needs another page; `action` is the search or open action that leads to it."""
+    """Raised when the solver needs another page. `action` is the search or open action to take next."""
 
     def __init__(self, action: SearchAction) -> None:
         super().__init__(action)
@@ -63,7 +64,7 @@ class _PageNeeded(Exception):
 class _StepSolver(Solver):
     """Solver that reads only the pages opened so far and raises `_PageNeeded` when it needs another page.
 
-    It runs from the beginning in every turn.
+    In every turn, a new solver starts from the beginning.
     """
 
     def __init__(

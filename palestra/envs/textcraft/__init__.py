@@ -1,1 +1,1 @@
-"""TextCraft: craft Minecraft items from recipes."""
+"""TextCraft environments, in which the agent crafts Minecraft items from recipes."""

@@ -1,4 +1,4 @@
-"""Plan how to craft a goal item, and check whether given ingredients fit a recipe."""
+"""Plan the steps to craft a goal item, and check whether ingredients match a recipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Route = dict[str, tuple[Recipe, tuple[str, ...]]]
 
 
 def route_to(goal: str, book: RecipeBook, rng: Random) -> Route:
-    """Return a randomly chosen plan that crafts `goal` within its depth."""
+    """Return a random plan that crafts `goal` within its depth."""
     route: Route = {}
     _choose(goal, book.depth[goal], book, rng, route)
     return route
@@ -31,7 +31,7 @@ def _choose(item: str, allowed: int, book: RecipeBook, rng: Random, route: Route
     options = []
     for ingredient in recipe.ingredients:
         usable = [option for option in ingredient.options if book.depth.get(option, allowed) < allowed]
-        # Reuse an option, such as one kind of planks, throughout the plan.
+        # Use the same option, such as one kind of planks, in the whole plan.
         chosen = next((option for option in usable if option in route), None)
         options.append(chosen if chosen is not None else usable[0] if len(usable) == 1 else rng.choice(usable))
     route[item] = (recipe, tuple(options))
@@ -55,7 +55,7 @@ def distractors(route: Route, count: int, book: RecipeBook, rng: Random) -> list
 
 
 def steps_to(goal: str, route: Route, inventory: Mapping[str, int]) -> list[str]:
-    """Return, in executable order, the actions that produce one more `goal` from the inventory."""
+    """Return the sequence of actions that produces one more `goal` from the inventory."""
     stock = Counter(inventory)
     steps: list[str] = []
     _provide(goal, 1 + stock[goal], route, stock, steps)
@@ -82,7 +82,7 @@ def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: li
 
 
 def repetitions(recipe: Recipe, items: Mapping[str, int]) -> int:
-    """Return how many times the recipe must be applied to use up exactly `items`, or 0 if they do not fit it."""
+    """Return how many times the recipe must be applied to use exactly `items`, or 0 if they do not match it."""
     required = sum(ingredient.count for ingredient in recipe.ingredients)
     available = sum(items.values())
     times, remainder = divmod(available, required)
@@ -94,9 +94,9 @@ def repetitions(recipe: Recipe, items: Mapping[str, int]) -> int:
 
 
 def _fits(demands: list[tuple[tuple[str, ...], int]], index: int, left: dict[str, int]) -> bool:
-    """Return whether the remaining items exactly meet the demands from `index` on.
+    """Return whether the remaining items exactly meet the demands from `index` to the end.
 
-    The demands are sorted by their number of options.
+    Demands with fewer options come first.
     """
     if index == len(demands):
         return not any(left.values())

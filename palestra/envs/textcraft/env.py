@@ -1,4 +1,4 @@
-"""TextCraft: collect items that have no recipe and craft other items from them until the goal item is crafted."""
+"""Environment TextCraft, in which the agent collects items and crafts other items from them to reach a goal item."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PARENTHESES = re.compile(r" ?\([^()]*\)")
 
 
 class TextCraft(MultiTurnEnv):
-    """Craft a Minecraft item. The prompt lists the required recipes among others.
+    """Craft a Minecraft item. The prompt lists the required recipes and some others.
 
     `depth` is the number of crafting levels between items that can be collected and the goal, from 1 to 4. The seed
-    selects the goal among all items of that depth in alphabetical order, a plan within that depth, and the listed
-    recipes: the required ones and up to `distractors` others that share ingredients. The agent may use any recipe of
-    the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
+    determines the goal, which is any item of that depth, a plan within that depth, and the listed recipes, which are
+    the required ones and up to `distractors` others that share ingredients. The agent may use any recipe of the game,
+    once or several times per action. `folder` replaces the default folder of Minecraft recipes.
 
     Differences from AgentGym: goals do not depend on the order of files, a tag ("planks") matches any of its items, and
     collecting an item does not count as crafting it.
@@ -63,7 +63,8 @@ class TextCraft(MultiTurnEnv):
         if goal is not None:
             self.goal = str(goal).removeprefix("minecraft:").replace(" ", "_")
             if self.goal not in self.book.recipes:
-                raise BadValue(f"{goal!r} cannot be crafted; `goal` must be an item with a recipe, as {self._goals[0]}")
+                example = self._goals[0]
+                raise BadValue(f"{goal!r} cannot be crafted; `goal` must be an item with a recipe, such as {example}")
         self._route: Route = route_to(self.goal, self.book, self.rng)
         self.shown = [recipe for recipe, _ in self._route.values()]
         self.shown += distractors(self._route, self.distractors, self.book, self.rng)
@@ -81,9 +82,9 @@ class TextCraft(MultiTurnEnv):
             groups = f"Groups of items:\n{groups}"
         return (
             "You craft Minecraft items. There are three actions:\n"
-            "get COUNT ITEM - collect items; works for every item that has no recipe\n"
-            "craft COUNT ITEM using COUNT ITEM, COUNT ITEM, ... - follow a recipe once or several times with items "
-            "from your inventory\ninventory - list your items\n"
+            "get COUNT ITEM - collect items; only items without a recipe can be collected\n"
+            "craft COUNT ITEM using COUNT ITEM, COUNT ITEM, ... - apply a recipe once or several times to items from "
+            "your inventory\ninventory - list your items\n"
             f"Crafting recipes:\n{recipes}\n{groups}"
             f"Not all of these recipes are needed.\nGoal: craft {display_name(self.goal)}.\n"
             f"Answer with one action, for example: {self.example_action()}\nYou may think first; the last line of your "
@@ -96,7 +97,7 @@ class TextCraft(MultiTurnEnv):
             return Outcome(self._stock())
         words = words and _PARENTHESES.sub("", words)
         if not words:
-            return _bad("No action found: write it on the last line of your reply. " + _FORMS)
+            return _bad("No action found; write the action on the last line of your reply. " + _FORMS)
         get = _GET.fullmatch(words)
         if get is not None:
             return self._get(1 if get[1] is None else int(get[1]), get[2])
@@ -114,12 +115,12 @@ class TextCraft(MultiTurnEnv):
             action = shown[0] if shown else self.book.recipes[item][0].text
             return _impossible(f"{display_name(item)} cannot be collected, only crafted: {action}.")
         if not 1 <= count <= MAX_COUNT:
-            return _impossible(f"You can get 1 to {MAX_COUNT} at a time.")
+            return _impossible(f"You can get 1 to {MAX_COUNT} items at a time.")
         self.inventory[item] = self.inventory.get(item, 0) + count
         return Outcome(f"Got {count} {display_name(item)}.")
 
     def _item(self, name: str) -> str | None:
-        """Return the item with this name. For a tag, return one of its items, preferably one that can be collected."""
+        """Return the item with this name or, for a tag, one of its items, preferably one that can be collected."""
         item = name.replace(" ", "_")
         if item in self.book.items:
             return item
@@ -192,7 +193,7 @@ class TextCraft(MultiTurnEnv):
         from difflib import get_close_matches
 
         words = set(name.split())
-        # Compare only names that share a word or the first letters; comparing all names would dominate the step time.
+        # Compare only names that share a word or the first three letters, because comparing all names would be slow.
         candidates = sorted(
             item for item in self.book.items if item[:3] == name[:3] or not words.isdisjoint(item.split("_"))
         )

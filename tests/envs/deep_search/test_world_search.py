@@ -1,4 +1,4 @@
-"""Test `search:World-v0-*`: episodes, budgets, invalid actions, failures, and the expert."""
+"""Test the episodes, budgets, invalid actions, failures and expert of `search:World-v0-*`."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_an_episode_by_hand() -> None:
         ("craft 4 stick using 2 oak planks", "You have 0 oak planks, not 2.", "rule"),
         ("craft 4 stick using 2 planks", "You have 0 planks, not 2.", "rule"),
         ("craft 1 oak log using 1 stick", "has no recipe; collect it", "rule"),
-        ("get 999999999999 oak log", "You can get 1 to 10000 at a time", "rule"),
+        ("get 999999999999 oak log", "You can get 1 to 10000 items at a time", "rule"),
         ("craft 1 castle using 4 oak log", 'There is no item "castle"', "rule"),
         ("craft 1 stick using 1 oak log", "That is not a recipe for stick. A valid recipe: craft", "rule"),
         ("craft 5 oak planks using 1 oak log", "These ingredients make 4 oak planks, not 5.", "rule"),
