@@ -1,4 +1,4 @@
-"""Test environments on AgentGym and OpenEnv servers: our implementations, OpenEnv's server, and faulty servers."""
+"""Test environments on AgentGym and OpenEnv servers: our own servers, OpenEnv's server, and faulty servers."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_openenv_reference_server() -> None:
             with pytest.raises(EnvFailed, match="did not reply"):
                 env.step("sleep")
             assert env.reset(seed=8)[0] == "seed 8"
-            assert env.step("again").observation == "1: again"  # not the late reply to the previous step
+            assert env.step("again").observation == "1: again"  # this is not the late reply to the previous step
             with pytest.raises(EnvFailed, match="the step failed"):
                 env.step("raise")
             env.reset(seed=9)
@@ -139,7 +139,7 @@ def test_openenv_reference_server() -> None:
 
 
 class FakeAgentGym:
-    """AgentGym server that returns the responses set by a test."""
+    """AgentGym server that returns the responses that a test defines."""
 
     def __init__(self, respond: Callable[[str, Any], Any]) -> None:
         class Handler(BaseHTTPRequestHandler):

@@ -45,7 +45,7 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 def test_remote_env_passes_check_env(server: Server) -> None:
     url = f"{server.url}/{GUESS}"
-    with palestra.make(url):  # opens the connection before check_env watches for side effects
+    with palestra.make(url):  # open the shared connection before check_env looks for side effects
         assert check_env(lambda: palestra.make(url), allow={"clock"}, episodes=5, processes=False).passed
 
 
@@ -138,7 +138,7 @@ def test_usage_errors_equal_those_of_local_envs(server: Server, transport: str) 
         assert env.step("no box").done
         with pytest.raises(EpisodeOver):
             env.step("x")
-        assert env.reset(seed=1)[1]["seed"] == 1  # the env is still usable
+        assert env.reset(seed=1)[1]["seed"] == 1  # the env can still be used
     with pytest.raises(EnvFailed, match="closed"):
         env.reset()
     for wrong in ("http://x", "ftp://h/a:b", "http://h:0/a:b", "http://user@h/a:b", "http://h/nothing"):
@@ -270,7 +270,7 @@ def test_replay_recovers_a_session_whose_worker_died() -> None:
         with pytest.raises(SessionLost, match="reset"):
             lost.step("\\boxed{250}")
         assert lost.reset(seed=8) == palestra.make(GUESS, max_number=1000, max_turns=9).reset(seed=8)
-        step = vec.step(["\\boxed{1}"] * 2)  # both failures are reported, and the next episodes start
+        step = vec.step(["\\boxed{1}"] * 2)  # both failures are reported, and new episodes start
         assert [info["failure"].cause for info in step.infos] == ["lost", "lost"]
         local_vec = palestra.make_vec(GUESS, num_envs=2, seed=1)
         local_vec.reset()
@@ -287,7 +287,7 @@ def test_a_session_that_crashed_its_worker_is_not_replayed() -> None:
         good = palestra.make(f"{server.url}/{GUESS}", recover="replay")
         for env in (bad, good):
             env.reset(seed=1)
-        with pytest.raises(SessionLost) as caught:  # a replay would crash again
+        with pytest.raises(SessionLost) as caught:  # the episode is not replayed, because it would crash again
             bad.step("\\boxed{1}")
         assert caught.value.cause == "crashed"
         step = good.step("\\boxed{1}")

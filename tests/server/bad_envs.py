@@ -1,4 +1,4 @@
-"""Environment that fails on request, for tests of the server; bad_ids.py registers it in server processes only."""
+"""Environment for server tests whose actions can make it fail. `bad_ids.py` registers it in server processes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEGABYTE = 1 << 20
 
 
 class Mute(Exception):
-    """Exception whose conversion to a string fails."""
+    """Exception that cannot be converted to a string."""
 
     def __str__(self) -> str:
         raise RuntimeError("no message")
 
 
 class Tricky(Env):
-    """Execute the commands passed as actions; the observation lists all commands so far."""
+    """Env whose actions are commands such as "sleep 1" or "raise". The observation lists all commands so far."""
 
     reward_range = (0.0, 1.0)
 
@@ -59,7 +59,7 @@ class Tricky(Env):
         reward, info = 0.0, {"count": len(self.done)}
         if command == "sleep":
             time.sleep(float(argument))
-        elif command == "spin":  # endless, but interruptible
+        elif command == "spin":  # runs forever, but can be interrupted by an exception
             while True:
                 time.sleep(0.01)
         elif command == "raise":

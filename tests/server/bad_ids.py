@@ -1,4 +1,4 @@
-"""Register the environment of the server tests; imported by servers, not by the test process."""
+"""Register the environment for server tests. Only server processes import this module."""
 
 from __future__ import annotations
 

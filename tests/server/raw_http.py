@@ -1,4 +1,4 @@
-"""Helpers that send raw bytes to a server while another client checks that it still works."""
+"""Helpers that send raw bytes to a server while another client checks that the server still works."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class OtherClient:
                         step = env.step(action)
                         self._compare(step._asdict(), play.step(action))
                         done = step.done
-                        self._stop.wait(0.01)  # a light load is enough
+                        self._stop.wait(0.01)  # limits the load on the server
                 play.close()
-        except Exception as err:  # noqa: BLE001  # reported by the test
+        except Exception as err:  # noqa: BLE001  # `check` and `stop` report it
             self.wrong.append(err)
 
     def _compare(self, here: dict[str, Any], there: Any) -> None:
@@ -50,7 +50,7 @@ class OtherClient:
             self.wrong.append((here, there))
 
     def check(self) -> None:
-        """Check that there was no error so far and that steps continue."""
+        """Check that there was no error so far and that the client can still take steps."""
         before = self.steps
         until(lambda: self.steps >= before + 3 or self.wrong)
         assert not self.wrong
@@ -63,7 +63,7 @@ class OtherClient:
 
 @contextlib.contextmanager
 def check_isolation(server: Server, other_client: OtherClient, token: str, *, megabytes: int = 64) -> Iterator[None]:
-    """Check that the `with` block leaks nothing and does not affect the other client."""
+    """Check that the `with` block leaks no resources and does not affect the other client."""
     with server.client(token=token) as client:
         sessions = server.number("sessions", client)
         handles, memory = server.handles(), server.memory()
@@ -72,7 +72,7 @@ def check_isolation(server: Server, other_client: OtherClient, token: str, *, me
         yield
         until(lambda: server.number("sessions", client) == sessions)
         until(lambda: server.number("websockets", client) == 0)
-        until(lambda: server.number("calls_in_flight", client) <= 1)  # the other client's call
+        until(lambda: server.number("calls_in_flight", client) <= 1)  # the other client may have one call in flight
         until(lambda: server.handles() <= handles)
     assert [worker.pid for worker in server.workers()] == workers
     assert server.memory() < memory + megabytes * 2**20
@@ -87,7 +87,7 @@ def connect(server: Server) -> socket.socket:
 
 
 def raw(server: Server, *pieces: bytes, half: bool = True) -> bytes:
-    """Send raw bytes and read until the server disconnects; `half` closes our side after sending."""
+    """Send raw bytes and read until the server disconnects. With `half`, close our side after sending."""
     with connect(server) as sock:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
@@ -106,5 +106,5 @@ def read_all(sock: socket.socket) -> bytes:
 
 
 def statuses(response: bytes) -> list[int]:
-    """Return the status codes of all responses in `response`."""
+    """Return the status codes of all HTTP responses in `response`."""
     return [int(part[:3]) for part in response.split(b"HTTP/1.1 ")[1:]]

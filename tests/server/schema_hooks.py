@@ -1,4 +1,4 @@
-"""Hooks that add msgpack support to schemathesis, which loads this module; the tests do not import it."""
+"""Hooks that add msgpack support to schemathesis, which loads this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import schemathesis
 
 @schemathesis.deserializer("application/msgpack")
 def read(_: Any, response: Any) -> Any:
-    """Convert a value to the JSON types that the schema describes, with images as base64."""
+    """Decode a msgpack response to the JSON types that the schema describes, with images as base64."""
     return msgspec.json.decode(msgspec.json.encode(msgspec.msgpack.decode(response.content)))
 
 
@@ -18,9 +18,6 @@ def read(_: Any, response: Any) -> Any:
 def write(_: Any, value: Any) -> bytes:
     try:
         return msgspec.msgpack.encode(value)
-    except (
-        OverflowError,
-        UnicodeEncodeError,
-        TypeError,
-    ):  # integers over 64 bits or unpaired surrogates
+    # Integers of more than 64 bits and unpaired surrogates cannot be encoded.
+    except (OverflowError, UnicodeEncodeError, TypeError):
         return msgspec.msgpack.encode(repr(value))

@@ -1,4 +1,4 @@
-"""Server in a child process, and a plain HTTP client for it."""
+"""Run a server in a child process, and send requests to it with a simple HTTP client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reply(NamedTuple):
 
 
 class Client:
-    """One connection; `kind` is the content type of requests and responses."""
+    """HTTP client with one connection. `kind` is the content type of requests and responses."""
 
     def __init__(self, url: str, *, token: str | None = None, kind: str = JSON, timeout: float = 60) -> None:
         self.url = url
@@ -57,7 +57,7 @@ class Client:
         self.connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def send(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
-        """Send `body` unchanged."""
+        """Send a request with the bytes `body`."""
         defaults = {"Accept": self.kind, **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
         self.connection.request(method, self.path + path, body, {**defaults, **(headers or {})})
         response = self.connection.getresponse()
@@ -90,14 +90,14 @@ class Client:
 
 
 class SessionClient:
-    """Client of one session."""
+    """Client for one session."""
 
     def __init__(self, client: Client, session: str) -> None:
         self.client = client
         self.session = session
 
     def __getattr__(self, operation: str) -> Callable[..., Reply]:
-        """Return a function that calls reset, fork, render, suggest_action or close."""
+        """Return a function that calls the operation: reset, fork, render, suggest_action or close."""
         if operation.startswith("_"):
             raise AttributeError(operation)
         return lambda **data: self.client.post(f"/v1/sessions/{self.session}/{operation}", data)
@@ -120,7 +120,7 @@ class Server:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Return the log lines so far."""
+        """Return the log lines that the server has written so far."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def workers(self) -> list[psutil.Process]:
@@ -134,7 +134,7 @@ class Server:
         return int(psutil.Process(self.process.pid).memory_info().rss)
 
     def number(self, metric: str, client: Client | None = None, **labels: str) -> float:
-        """Return the value of a metric, summed over all series with these labels."""
+        """Return the value of a metric, summed over all samples with these labels."""
         from prometheus_client.parser import text_string_to_metric_families
 
         with contextlib.ExitStack() as stack:
@@ -156,7 +156,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
-    """Run a server with `envs`, and check that it exits with status 0 afterwards."""
+    """Run a server with `envs` during the `with` block, and check that it exits with status 0."""
     arguments = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -197,7 +197,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 class BackgroundCall:
-    """Call that runs in a thread."""
+    """Runs a function in a thread and returns its result later."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""Test the conformance checks of servers: our server passes, and every injected defect is detected."""
+"""Test that our server passes the conformance checks, and that these detect every injected defect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_our_server_passes_with_a_token() -> None:
         assert len(check_server(server.url, env=GUESS, token=TOKEN)) == len(CHECKS)
 
 
-Change = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]] | None]  # (method, path, body)
+Change = Callable[[str, str, dict[str, Any]], tuple[str, dict[str, Any]] | None]  # arguments: method, path, body
 
 
 def drop_ids(method: str, path: str, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -49,7 +49,7 @@ def drop_numbers(method: str, path: str, body: dict[str, Any]) -> tuple[str, dic
 
 
 class DefectiveProxy(BaseHTTPRequestHandler):
-    """Proxy that changes the requests to a correct server or its responses."""
+    """Proxy for a correct server that changes some of its requests or responses."""
 
     protocol_version = "HTTP/1.1"
     target = ""

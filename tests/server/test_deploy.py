@@ -1,4 +1,4 @@
-"""Test the files in deploy/: the nginx configuration in a real nginx, and the systemd unit and container options."""
+"""Test the files in deploy/: run the nginx configuration, and check the options of the systemd unit and container."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOKEN = "token-of-the-cluster"
 
 @contextlib.contextmanager
 def nginx(nodes: dict[str, Server], folder: Path) -> Iterator[str]:
-    """Run nginx with deploy/nginx.conf and free ports."""
+    """Run nginx with deploy/nginx.conf on a free port, and yield its URL."""
     own = ROOT / ".cache/nginx/usr/sbin/nginx"
     program = str(own) if own.exists() else shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
     assert program, "nginx is not installed; `make balancer` downloads it"
@@ -67,7 +67,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         url = stack.enter_context(nginx(nodes, tmp_path))
         client = stack.enter_context(Client(url, token=TOKEN))
         here = stack.enter_context(palestra.make(GUESS))
-        plays = [client.open(GUESS) for _ in range(16)]  # session names contain the name of the node
+        plays = [client.open(GUESS) for _ in range(16)]  # session names start with the name of the node
         homes = [play.session.partition(".")[0] for play in plays]
         assert {*homes} == {"a", "b"}
         with nodes["a"].client(token=TOKEN) as direct:
@@ -92,7 +92,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         with Client(url) as anonymous:
             assert anonymous.create(GUESS).status == 401
 
-        nodes["a"].process.kill()  # only its sessions are lost
+        nodes["a"].process.kill()  # only sessions on this node are lost
         nodes["a"].process.wait()
         nodes["a"].process.returncode = 0
         for play, home in zip(plays, homes, strict=True):
@@ -102,7 +102,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
 
 
 def test_options_of_the_unit_and_the_container() -> None:
-    """Every option exists in the command, and every copied file exists."""
+    """Check that the command supports every option and that every copied file exists."""
     unit = (DEPLOY / "palestra-serve.service").read_text()
     (command,) = re.findall(r"^ExecStart=(.*)$", unit, re.M)
     (defaults,) = re.findall(r"PALESTRA_SERVE=(.*?)'", unit)

@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def websockets(server: Server) -> Iterator[list[ClientConnection]]:
-    """Return two WebSockets, so that requests on one can overtake those on the other."""
+    """Return two WebSockets, so that requests can arrive in another order than they are sent."""
     url = f"ws{server.url[4:]}/v1/ws"
     with connect(url) as one, connect(url) as two:
         yield [one, two]
@@ -49,7 +49,7 @@ def receive(websocket: ClientConnection, count: int) -> list[dict[str, Any]]:
 def test_shuffled_and_repeated_requests(
     server: Server, websockets: list[ClientConnection], actions: list[str], seed: int
 ) -> None:
-    """Send all calls of an episode at once, repeatedly, in random order, until each has a response."""
+    """Send all calls of an episode repeatedly in random order until each of them has succeeded."""
     rng = random.Random(seed)
     with server.client() as client:
         play = client.open()
@@ -63,7 +63,7 @@ def test_shuffled_and_repeated_requests(
         while len(done) < len(calls):
             rounds += 1
             assert rounds < 500
-            requests = [calls[name] for name in calls for _ in range(rng.randint(1, 3))]  # includes finished ones
+            requests = [calls[name] for name in calls for _ in range(rng.randint(1, 3))]  # also repeats finished calls
             rng.shuffle(requests)
             cut = rng.randint(0, len(requests))
             parts = [requests[:cut], requests[cut:]]
@@ -87,18 +87,18 @@ def test_shuffled_and_repeated_requests(
 
 
 class Model:
-    """Model of a session: the expected result of every call."""
+    """Model of a session that checks the result of every call."""
 
     def __init__(self, client: Client) -> None:
         self.play: SessionClient = client.open()
-        self.seq = 0  # number of the next call
+        self.seq = 0  # sequence number of the next call
         self.names = 0
         self.before: tuple[str, dict[str, Any], int, bytes] | None = None  # the previous call and its response
         self.done: list[str] | None = None
         self.over = self.broken = False
 
     def call(self, operation: str, **arguments: Any) -> Any:
-        """Send a new call with the next number."""
+        """Send a call with a new id and the next sequence number."""
         self.names += 1
         request = {**arguments, "id": f"n{self.names}", "seq": self.seq}
         response = getattr(self.play, operation)(**request)
@@ -135,7 +135,7 @@ class Model:
             assert (again.status, again.body) == (status, body)
 
     def wrong_number(self, offset: int) -> None:
-        """Send a call with a wrong number."""
+        """Send a call with a wrong sequence number."""
         if offset and self.seq + offset >= 0:
             response = self.play.step("a", id="wrong", seq=self.seq + offset)
             assert (response.code, response.data["error"]["expected"]) == ("out_of_order", self.seq)

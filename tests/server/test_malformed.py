@@ -1,4 +1,4 @@
-"""Test that malformed requests get documented responses, leak nothing and do not affect other sessions."""
+"""Test that malformed requests return documented errors, leak no resources and do not affect other sessions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def client(server: Server) -> Iterator[Client]:
 def play(client: Client) -> Iterator[SessionClient]:
     play = client.open()
     yield play
-    with client.__class__(client.url, token=ANN) as fresh:  # the test may have broken the connection
+    with client.__class__(client.url, token=ANN) as fresh:  # the connection of `client` may be broken after the test
         assert fresh.send("DELETE", f"/v1/sessions/{play.session}").status == 200
 
 
@@ -73,7 +73,7 @@ def play(client: Client) -> Iterator[SessionClient]:
 def schemathesis(server: Server, folder: Path, session: str, *options: str) -> None:
     (folder / "schemathesis.toml").write_text(f'[parameters]\n"path.session" = "{session}"\n' if session else "")
     arguments = ["--max-examples", "2", "--no-color", "-H", f"Authorization: Bearer {ANN}", *options]
-    # Documented 5xx responses are valid, and an environment may refuse data that the schema allows.
+    # Documented 5xx responses are allowed, and an environment may reject data that is valid according to the schema.
     arguments += ["--exclude-checks", "not_a_server_error,positive_data_acceptance"]
     if "CI" in os.environ:
         arguments.append("--generation-deterministic")
@@ -107,7 +107,7 @@ def test_openapi_schema_of_call_sequences(server: Server, tmp_path: Path) -> Non
 
 @contextmanager
 def closing_all(server: Server) -> Iterator[None]:
-    """Close the sessions that the log reports as opened."""
+    """Close all sessions that were opened according to the log."""
     try:
         yield
     finally:
@@ -129,7 +129,7 @@ def test_every_error_code_is_documented(client: Client) -> None:
     assert len({operation["operationId"] for operation in operations}) == len(operations) == 17
 
 
-# Bytes that are not HTTP requests.
+# Bytes that are not valid HTTP requests.
 
 OK_HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + ANN.encode() + b"\r\n"
 INVALID_HTTP = {
@@ -192,7 +192,7 @@ def test_requests_with_random_changes(server: Server) -> None:
     ids=["value", "path", "lines", "trailer", "extension"],
 )
 def test_oversized_heads(server: Server, pieces: list[bytes]) -> None:
-    response = raw(server, *pieces, half=False)  # empty if the server disconnected before we finished
+    response = raw(server, *pieces, half=False)  # empty if the server disconnected before we had sent everything
     assert {*statuses(response)} <= {400, 413}
 
 
@@ -202,12 +202,13 @@ INCOMPLETE = [
     OK_HEAD,
     OK_HEAD + b"Content-Length: 100\r\n\r\n{",
     OK_HEAD + b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
-    b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",  # gets an early response
+    # The server responds to this request before its body is complete.
+    b"POST /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",
 ]
 
 
 def test_incomplete_requests_time_out(server: Server) -> None:
-    """Some clients stop sending, others send one byte at a time and are never idle."""
+    """Check the timeout of clients that stop sending and of clients that send one byte at a time."""
     with ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in INCOMPLETE]
         slow = [stack.enter_context(connect(server)) for _ in INCOMPLETE]
@@ -217,7 +218,7 @@ def test_incomplete_requests_time_out(server: Server) -> None:
         open_sockets = {*slow}
         end = time.monotonic() + 20
         while open_sockets:
-            assert time.monotonic() < end, "the server does not close the connections"
+            assert time.monotonic() < end, "the server did not close the connections"
             time.sleep(0.1)
             for sock in [*open_sockets]:
                 try:
@@ -251,7 +252,7 @@ def test_a_body_of_100_megabytes(server: Server, client: Client, declared: bool)
     for path in ("/v1/sessions", "/v1/batch"):
         response = client.send("POST", path, pieces(), headers)
         assert (response.status, response.code) == (413, "too_large")
-    assert client.get("/health").status == 200  # the connection is still usable
+    assert client.get("/health").status == 200  # the connection can still be used
     assert peak < before + 4 * LIMIT + 16 * MEGABYTE
 
 
@@ -527,11 +528,12 @@ BAD_FRAMES = {
 def test_bad_frames(server: Server) -> None:
     for name, (data, code) in BAD_FRAMES.items():
         with open_websocket(server) as ws:
-            with suppress(OSError):  # the server may have disconnected
+            with suppress(OSError):  # the server may already have disconnected
                 ws.socket.sendall(data)
             with pytest.raises(ConnectionClosed) as closed:
                 ws.recv(timeout=30)
-            if code is not None and closed.value.rcvd is not None:  # None if the server disconnected early
+            # `rcvd` is None if the server disconnected without a close frame.
+            if code is not None and closed.value.rcvd is not None:
                 assert closed.value.rcvd.code == code, name
 
 
@@ -586,7 +588,7 @@ def test_a_batch_that_is_too_long(client: Client) -> None:
 
 
 def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClient) -> None:
-    """The call is executed, over HTTP and on the WebSocket, with and without a closing handshake."""
+    """Check that the call is still executed, over HTTP and a WebSocket, with and without a closing handshake."""
     play.reset(seed=1)
     body = b'{"action":"sleep 0.3","id":"a"}'
     head = b"POST /v1/sessions/%b/step HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % (
@@ -597,7 +599,8 @@ def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClie
     with connect(server) as sock:
         sock.sendall(head + body)
         time.sleep(0.05)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes with a TCP reset
+        # Close the connection with a TCP reset.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     assert play.step("sleep 0.3", id="a").data["info"]["count"] == 1
     ws = connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {ANN}"}, legacy=True)
     ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": "sleep 0.3", "id": "b"}).decode())
@@ -619,7 +622,7 @@ def upgrade(server: Server) -> socket.socket:
 
 
 def test_clients_that_do_not_read() -> None:
-    """The server disconnects half-open WebSockets and clients that never read a 10 MB response."""
+    """Check that the server disconnects half-open WebSockets and clients that never read a 10 MB response."""
     with serving(tokens={ANN: "ann"}, request_timeout=1.0, ping=0.5) as server, server.client(token=ANN) as client:
         play = client.open()
         play.reset(seed=1)

@@ -1,4 +1,4 @@
-"""Test the guarantees of a session: calls run once and in order, retries get the same response, errors name a cause."""
+"""Test that calls are executed once and in order, retries return the same response, and errors contain the cause."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def play(client: Client) -> Iterator[SessionClient]:
 
 
 def start_step(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> BackgroundCall:
-    """Start a step on a new connection and return while it runs."""
+    """Start a step on a new connection and return while the step is running."""
 
     def call() -> Reply:
         with server.client(token=token) as client:
@@ -65,18 +65,18 @@ def start_step(server: Server, session: str, action: str, token: str | None = No
 
 
 def count(play: SessionClient) -> int:
-    """Return the number of steps the environment has executed, including this one."""
+    """Take a step and return the number of steps that the environment has executed."""
     return int(play.step("?").data["info"]["count"])
 
 
-# Exactly once, and in order.
+# Calls are executed exactly once and in order.
 
 
 def test_retry_gets_the_same_response(play: SessionClient) -> None:
     first = play.step("a", id="x", seq=1)
     assert first.data["info"]["count"] == 1
     assert [play.step("a", id="x", seq=1).body for _ in range(3)] == [first.body] * 3
-    assert play.step("a", id="x").body == first.body  # the number is optional
+    assert play.step("a", id="x").body == first.body  # the sequence number is optional
     assert count(play) == 2
 
 
@@ -127,20 +127,21 @@ def test_calls_out_of_order(play: SessionClient) -> None:
         assert (response.status, response.code) == (409, "out_of_order")
         assert response.data["error"]["expected"] == 1
     assert play.step("a", id="b", seq=1).data["seq"] == 1
-    late = play.step("a", id="c", seq=1)  # the number of a previous call
+    late = play.step("a", id="c", seq=1)  # the sequence number of a previous call
     assert (late.code, late.data["error"]["expected"]) == ("out_of_order", 2)
     assert count(play) == 2
 
 
 def test_reused_id_is_refused(client: Client, play: SessionClient) -> None:
     first = play.step("a", id="b", timeout=5)
-    assert play.step("a", id="b", timeout=7).body == first.body  # the timeout is not part of the call
+    assert play.step("a", id="b", timeout=7).body == first.body  # a retry may have a different timeout
     others = [play.step("c", id="b"), play.step("c", id="b", seq=1), play.fork(id="b"), play.reset(id="b", seed=1)]
     assert {(response.status, response.code) for response in others} == {(409, "id_reused")}
     reset = play.reset(id="d", seed=1)
     assert play.reset(id="d", seed=1).body == reset.body
     assert play.reset(id="d", seed=2).code == "id_reused"
-    assert play.step("c", id="d", seq=3).data["seq"] == 3  # the next number is accepted with any id
+    # An id of an earlier call is accepted with the next sequence number.
+    assert play.step("c", id="d", seq=3).data["seq"] == 3
     created = client.create(id="create", kwargs={})
     assert client.create(id="create").body == created.body
     assert client.create(id="create", lease=7.0).code == "id_reused"
@@ -172,10 +173,8 @@ def test_repeated_creation_returns_the_same_session(server: Server, client: Clie
         with server.client() as client:
             return client.create(TRICKY, kwargs={"opens": 0.3}, id=name)
 
-    both = [
-        BackgroundCall(lambda: create("once")),
-        BackgroundCall(lambda: create("once")),
-    ]  # the second request is sent while the first is running
+    # The second request is sent while the first one is running.
+    both = [BackgroundCall(lambda: create("once")), BackgroundCall(lambda: create("once"))]
     replies = [*(one.result() for one in both), create("once")]
     assert {reply.status for reply in replies} == {201}
     assert len({reply.body for reply in replies}) == 1
@@ -245,7 +244,7 @@ def test_reset_with_actions(play: SessionClient) -> None:
     assert play.reset(seed=4, actions=["end", "a"]).code == "episode_over"
 
 
-# Leases, limits, timeouts.
+# Leases, limits and timeouts.
 
 
 def test_lease_is_renewed_by_use_and_expires(server: Server, client: Client) -> None:
@@ -260,7 +259,7 @@ def test_lease_is_renewed_by_use_and_expires(server: Server, client: Client) -> 
     assert (gone.status, gone.code, gone.data["error"]["cause"]) == (410, "session_gone", "expired")
     assert play.close().data["cause"] == "expired"
     long = client.create(lease=80_000).data
-    assert long["lease"] == 1_000  # the maximum of the server
+    assert long["lease"] == 1_000  # the server's maximum
     SessionClient(client, long["session"]).close()
 
 
@@ -295,14 +294,14 @@ def test_quotas_and_capacity() -> None:
             full = bob.create()
             assert (full.status, full.code, full.headers["retry-after"]) == (503, "capacity", "5")
             plays[1].close()
-            assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # nested too deep
+            assert ann.create(kwargs={"word": [[[[[["deep"]]]]]]}).code == "bad_value"  # nested too deeply
             plays[1] = ann.open()
             plays[1].reset()
             slow = [start_step(server, play.session, "sleep 1", token="ann-has-a-token") for play in plays]
             until(lambda: server.number("calls_in_flight", ann) == 2)
             busy = bobs_play.reset()
             assert (busy.status, busy.code, busy.headers["retry-after"]) == (503, "capacity", "1")
-            assert bobs_play.close().status == 200  # frees capacity
+            assert bobs_play.close().status == 200  # closing a session frees capacity
             assert [one.result().status for one in slow] == [200, 200]
 
 
@@ -317,7 +316,7 @@ def test_too_many_requests() -> None:
             assert {(one.status, one.code, one.headers["retry-after"]) for one in refused} == {
                 (429, "rate_limited", "1")
             }
-            assert bob.create().status == 201  # limits are per client
+            assert bob.create().status == 201  # the rate limit applies to each client separately
             until(lambda: play.status().status == 200)
 
 
@@ -365,7 +364,7 @@ def test_reward_nan(play: SessionClient) -> None:
 
 @pytest.fixture(scope="module")
 def frail() -> Iterator[Server]:
-    """Start a server with short timeouts and a low memory limit."""
+    """Run a server with short timeouts and a low memory limit."""
     with serving(workers=2, step_timeout=1.0, memory=600 * MEGABYTE) as server:
         yield server
 
@@ -436,7 +435,7 @@ def test_memory_limit(frail: Server) -> None:
 def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
     with frail.client() as client:
         workers = {worker.pid for worker in frail.workers()}
-        plays = [client.open() for _ in range(4)]  # two per worker
+        plays = [client.open() for _ in range(4)]  # two sessions per worker
         for play in plays:
             play.reset()
         gone = plays[0].step("exit")
@@ -500,7 +499,7 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
     with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
 
         def send(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
-            """Send the messages and return the responses by id."""
+            """Send messages and return a dict from request ids to responses."""
             if packed:
                 ws.send(msgspec.msgpack.encode(list(requests)))
             else:
@@ -524,7 +523,7 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
         assert send({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
         big = send({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
         assert len(big["observation"][1]["image"]) == MEGABYTE
-    with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions survive the connection
+    with connect(f"ws{server.url[4:]}/v1/ws") as ws:  # sessions stay open when the connection is closed
         closed = send(*({"op": "close", "session": session, "id": session} for session in sessions))
         assert {response["cause"] for response in closed.values()} == {"closed"}
 

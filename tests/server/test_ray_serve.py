@@ -1,4 +1,4 @@
-"""Test the server behind Ray Serve on a local cluster: sessions stay on their node and end with it."""
+"""Test the server behind Ray Serve on a local cluster: a session stays on its node and is lost with it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @contextlib.contextmanager
 def ray_serve(*envs: str, tries: int = 3) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the recipe; retry, since Ray's own start can time out on a busy machine."""
+    """Start the Ray Serve recipe, with retries because the start of Ray can time out on a busy machine."""
     for _ in range(tries - 1):
         with contextlib.suppress(NotStarted), one_ray_serve(*envs) as running:
             yield running
@@ -47,7 +47,7 @@ def one_ray_serve(*envs: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    folder = tempfile.mkdtemp(prefix="r")  # a short path, since socket paths are limited
+    folder = tempfile.mkdtemp(prefix="r")  # the length of socket paths is limited
     log = Path(folder) / "errors"
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def test_node_that_dies() -> None:
         for env in remote.values():
             assert env.reset(seed=5)[0] == here.reset(seed=5)[0]
 
-        # Kill one node, as if its machine had lost power.
+        # Kill one node without a shutdown, like a power failure.
         (replica,) = [one for one in psutil.Process(process.pid).children(recursive=True) if "Replica:a" in one.name()]
         children = replica.children(recursive=True)
         assert children
@@ -126,7 +126,7 @@ def test_node_that_dies() -> None:
 
 
 def _lost(play: SessionClient) -> bool:
-    """Return whether the session is reported as lost; until a replica runs again, Ray itself responds."""
+    """Return whether the session is reported as lost. Ray itself responds until a replica is running again."""
     response = play.status()
     assert response.status in (404, 500, 503)
     return response.status == 404 and response.data["error"]["kind"] == "SessionLost"

@@ -1,4 +1,4 @@
-"""Test draining, shutdown without leftover processes, and environment families in other interpreters."""
+"""Test draining, shutdown, and environment families that run in other interpreters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.server.servers import GUESS, JSON, MSGPACK, BackgroundCall, SessionCl
 
 
 def test_draining(tmp_path: Path) -> None:
-    """New sessions are refused, open ones continue, and the server exits after the last one."""
+    """Check that new sessions are refused, open ones continue, and the server exits after the last one."""
     with serving(workers=2, drain=30.0) as server, server.client() as client, server.client() as other:
         children = server.workers()
         play = client.open()
@@ -62,7 +62,7 @@ def test_draining_has_a_time_limit() -> None:
             try:
                 ws.recv(timeout=10)
             except ConnectionClosed as err:
-                assert err.rcvd is None or err.rcvd.code == 1012  # service restart
+                assert err.rcvd is None or err.rcvd.code == 1012  # WebSocket close code "service restart"
         assert psutil.wait_procs(children, timeout=10)[1] == []
 
 
@@ -75,19 +75,19 @@ def test_a_second_signal_stops_at_once() -> None:
 
 
 def test_workers_die_with_the_server() -> None:
-    """No worker process is left, even if the server is killed."""
+    """Check that no worker process is left, even if the server is killed."""
     with serving(workers=2) as server:
         children = server.workers()
         assert len(children) == 2
-        os.kill(server.process.pid, signal.SIGSTOP)  # a stopped server cannot clean up
+        os.kill(server.process.pid, signal.SIGSTOP)  # a suspended server cannot clean up
         server.process.kill()
         server.process.wait()
         assert psutil.wait_procs(children, timeout=10)[1] == []
-        server.process.returncode = 0  # SIGKILL was expected
+        server.process.returncode = 0  # the exit by SIGKILL is expected
 
 
 def test_family_under_another_interpreter(tmp_path: Path) -> None:
-    """An interpreter without third-party packages returns the same results in both encodings."""
+    """Check that an interpreter without third-party packages returns the same results in both encodings."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     imported = subprocess.run([python, "-c", "import msgspec"], capture_output=True, check=False)
@@ -98,7 +98,7 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
         for env_id in (GUESS, "game:Wordle-v0-easy", "game:Sudoku-v0-easy"):
             for kind in (JSON, MSGPACK):
                 _same_episode(server.url, env_id, kind)
-        with server.client(kind=MSGPACK) as client:  # retries in the other encoding
+        with server.client(kind=MSGPACK) as client:  # the same calls, retried in the other encoding
             play = client.open(GUESS)
             play.reset(seed=1)
             with server.client() as plain:
@@ -108,7 +108,7 @@ def test_family_under_another_interpreter(tmp_path: Path) -> None:
             assert isinstance(play.suggest_action(player="random").data["action"], str)
             broken = client.create(GUESS, kwargs={"min_number": 5, "max_number": 1})
             assert (broken.status, broken.code) == (422, "bad_value")
-            local = client.open(TRICKY)  # runs in our interpreter
+            local = client.open(TRICKY)  # this environment runs in our interpreter
             local.reset()
             assert local.step("a").status == play.close().status == local.close().status == 200
 

@@ -1,4 +1,4 @@
-"""Test vector steps: many sessions in one request, each with the guarantees of a single step."""
+"""Test vector steps, which step many sessions in one request with the guarantees of a single step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def step(client: Client, steps: list[tuple[str, int, str]], **more: Any) -> Repl
 
 
 def outcomes(reply: Reply | dict[str, Any]) -> dict[int, Any]:
-    """Return the outcome or error code of each step by index; each step must have exactly one."""
+    """Return a dict from the index of each step to its result or error code; no index may occur twice."""
     data = reply.data if isinstance(reply, Reply) else reply
     results = [(row[0], dict(zip(FIELDS, row[1:6], strict=True))) for row in data["rows"]]
     results += [(missed["index"], missed["error"]["code"]) for missed in data["errors"]]
@@ -74,7 +74,7 @@ def test_rows_equal_single_steps(server: Server, kind: str) -> None:
         results = outcomes(step(client, [*steps, *invalid], id="x"))
         for index, (reference, action) in enumerate(zip(references, actions, strict=True)):
             one = reference.step(action, seq=1)
-            assert repr(results[index]) == repr(one.code or single_result(one)), action  # repr, since nan != nan
+            assert repr(results[index]) == repr(one.code or single_result(one)), action  # `repr` because nan != nan
         assert (results[len(actions)], results[len(actions) + 1]) == ("unknown_session", "out_of_order")
         assert sorted(results) == list(range(len(actions) + 2))
         again = outcomes(step(client, [(play.session, 2, "a") for play in plays[:3]]))
@@ -133,7 +133,8 @@ def test_session_that_ends_during_a_vector_step(server: Server) -> None:
         until(lambda: SessionClient(other, plays[3].session).status().data["seq"] == 2)
         SessionClient(other, plays[1].session).close()
         results = running.result()
-        assert (results[1], results[2]) == ("session_gone", "session_gone")  # closed; exceeded the step timeout
+        # The first was closed, the second exceeded the step timeout.
+        assert (results[1], results[2]) == ("session_gone", "session_gone")
         assert (results[0]["observation"], results[3]["observation"]) == ("a", "b")
         for play in plays:
             play.close()
@@ -149,7 +150,7 @@ def test_worker_that_dies_during_a_vector_step() -> None:
         assert sorted(results) == list(range(12))
         assert results[4] == "session_gone"
         good = {i for i in results if results[i] != "session_gone"}
-        assert len(good) >= 6  # at least the sessions of the other worker
+        assert len(good) >= 6  # at least the six sessions of the other worker
         after = outcomes(step(client, [(play.session, 2, "b") for play in plays]))
         lost = {i for i in after if after[i] == "session_gone"}
         assert lost >= set(range(12)) - good
@@ -178,7 +179,7 @@ def test_every_step_counts_against_the_rate() -> None:
         assert outcomes(step(client, steps, id="x"))[0]["observation"] == "a"
         response = step(client, steps, id="x")
         assert (response.status, response.code) == (429, "rate_limited")
-        assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # seconds until steps are allowed again
+        assert 0.5 < response.data["error"]["retry_after"] <= 1.1  # seconds until the next step is allowed
         until(lambda: step(client, steps[:1], id="x").status == 200)
         assert time.monotonic() - start > 0.5
 
@@ -212,7 +213,7 @@ def test_over_the_websocket(server: Server) -> None:
 
 
 def test_worker_without_msgspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server encodes the results of an interpreter that has no msgspec."""
+    """Check that the server encodes the results of an interpreter that has no msgspec."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv/bin/python"
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -244,12 +245,13 @@ MOVES = st.lists(
 def test_vector_steps_equal_single_steps_in_order(
     server: Server, moves: list[list[tuple[int, str, int]]], twice: bool
 ) -> None:
-    """Steps in vector requests have the same results as single steps, with and without retries."""
+    """Check that vector steps have the same results as single steps, with and without retries."""
     with server.client() as client:
         plays, references = started_sessions(client, 4), started_sessions(client, 4)
         seqs = [1] * 4
         for number, move in enumerate(moves):
-            chosen = list({who: (who, action, offset) for who, action, offset in move}.values())  # one step per session
+            # At most one step per session.
+            chosen = list({who: (who, action, offset) for who, action, offset in move}.values())
             steps = [(plays[who].session, max(0, seqs[who] + offset), action) for who, action, offset in chosen]
             results = outcomes(step(client, steps, id=f"{number}"))
             for index, (who, action, offset) in enumerate(chosen):

@@ -1,4 +1,4 @@
-"""Environment whose actions can make it raise, hang, crash or exhaust memory."""
+"""Environment for tests whose actions can make it raise an exception, hang, crash or use up memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palestra.types import Step
 
 
 class Trouble(Env):
-    """Env whose observations depend on the seed and all earlier actions; some actions cause failures."""
+    """Env whose observations depend on the seed and all previous actions. Some actions cause failures."""
 
     def __init__(self, *, turns: int = 8, nap: float = 0.0, bad_seed_reset: bool = False) -> None:
         self.turns = turns
@@ -44,7 +44,7 @@ class Trouble(Env):
                 time.sleep(0.01)
         if word == "sleep":
             time.sleep(float(rest))
-        if word == "spin":  # holds the GIL
+        if word == "spin":  # blocks while holding the GIL
             ctypes.PyDLL(None).sleep(int(rest))
         if word == "exit":
             os._exit(7)
@@ -76,7 +76,7 @@ class Trouble(Env):
 
     @classmethod
     def after(cls, seed: int, *actions: str) -> str:
-        """Return the observation after these actions."""
+        """Return the observation after taking these actions in an episode with this seed."""
         env = cls()
         observation, _ = env.reset(seed=seed)
         for action in actions:

@@ -1,4 +1,4 @@
-"""Reference implementation of a vector, one env at a time and independent of the vector code."""
+"""Reference implementation of a vector, which runs one env at a time and does not use the vector code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "la
 
 
 class OneEnv:
-    """One env with autoreset that does not distinguish kinds of failures."""
+    """One env with autoreset. All kinds of failures have the same result."""
 
     def __init__(self, env: Env, seed: int, index: int, autoreset: Autoreset) -> None:
         self.env = env
@@ -29,7 +29,7 @@ class OneEnv:
         return str(observation)
 
     def step(self, action: str) -> tuple[Any, ...]:
-        """Return (observation, reward, terminated, truncated, failed, final observation)."""
+        """Take an action and return (observation, reward, terminated, truncated, failed, final observation)."""
         if self.pending:
             return (self.reset(), 0.0, False, False, False, None)
         if action.partition(" ")[0] in ACCIDENTS:
@@ -46,7 +46,7 @@ class OneEnv:
 
 
 def seen(observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the results of a vector to the format of the reference implementation."""
+    """Convert the result of a vector's env to the format of the reference implementation."""
     failed = "failure" in info
-    assert failed == (reward != reward)  # NaN if and only if the step failed
+    assert failed == (reward != reward)  # the reward is NaN if and only if the step failed
     return (observation, None if failed else reward, terminated, truncated, failed, info.get("final_observation"))

@@ -1,4 +1,4 @@
-"""Test vectors in an event loop: awaitable lock-step, `async for`, and envs acquired by a rollout."""
+"""Test vectors in an event loop: asynchronous lock-step, `async for`, and envs that a rollout acquires."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_event_loop_is_not_blocked_and_timeouts_hold(how: dict[str, Any]) -> Non
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(vec.astep({2: "sleep 0.3", 3: "b"}), timeout=0.1)
         both: list[Any] = []
-        while len(both) < 2:  # the cancelled step's results are not lost
+        while len(both) < 2:  # the results of the canceled step are not lost
             both += await vec.arecv()
         assert sorted(item.index for item in both) == [2, 3]
         ticker.cancel()
@@ -153,7 +153,7 @@ def test_failure_of_an_acquired_env_is_raised() -> None:
         task = asyncio.create_task(env.astep("sleep 0.2"))
         await asyncio.sleep(0.05)
         task.cancel()
-        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # the reset waits for the cancelled step
+        assert (await env.areset(seed=8))[0] == Trouble.after(8)  # the reset waits for the canceled step
 
     with make_vec(Trouble, num_envs=2, backend="process", workers=1, autoreset="disabled") as vec:
         asyncio.run(drive(vec))

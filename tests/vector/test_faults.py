@@ -1,4 +1,4 @@
-"""Test that a step that raises, hangs, exhausts memory or kills its process affects only the results of its own env."""
+"""Test that a step that raises, hangs, uses up memory or kills its process affects only the results of its own env."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # psutil has no type hints
 import pytest
 
 from palestra.errors import EnvFailed
@@ -59,13 +59,13 @@ def test_a_failure_affects_one_env(accident: str, autoreset: Autoreset, threads:
         assert (failure.index, failure.env, failure.boundary) == (2, "Trouble", "env")
         assert (failure.cause, failure.kind) == ACCIDENTS[accident]
         assert failure.action == accident
-        assert failure.seed == broken  # the seed of the second episode
+        assert failure.seed == broken  # seed of the second episode
         assert isinstance(failure.error(), EnvFailed)
 
 
 @pytest.mark.slow
 def test_several_failures_in_one_step() -> None:
-    """Three envs kill their shared worker at the same time, from threads, while healthy envs run in it."""
+    """Check several envs of one worker that fail in the same step, while other envs of the worker are running."""
     actions = ["exit", "sleep 0.3", "kill", "a", "sleep 0.3", "hang", "raise", "b"]
     with make_vec(Trouble, num_envs=8, **PROCESS) as vec:
         envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(8)]
@@ -80,7 +80,7 @@ def test_several_failures_in_one_step() -> None:
 
 @pytest.mark.parametrize("threads", [1, None])
 def test_one_env_raises_while_another_kills_their_worker(threads: int | None) -> None:
-    """Both failures are reported with their causes, and the healthy envs of the worker continue their episodes."""
+    """Check that both failures are reported with their causes and the worker's other envs continue their episodes."""
     with make_vec(Trouble, num_envs=6, backend="process", workers=1, threads=threads, seed=5) as vec:
         _, infos = vec.reset()
         seeds = [info["seed"] for info in infos]
@@ -95,7 +95,7 @@ def test_one_env_raises_while_another_kills_their_worker(threads: int | None) ->
 
 
 class SlowStart(Trouble):
-    """Env that takes longer to create than a worker waits before it starts another thread."""
+    """Env whose creation takes so long that the worker starts another thread in the meantime."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class SlowStart(Trouble):
 
 
 def test_envs_that_are_slow_to_rebuild_continue_their_episodes() -> None:
-    """A replaced worker finishes the replay of an env before it runs the env's next command."""
+    """Check that a new worker finishes the replay of an env before it runs the env's next command."""
     with make_vec(SlowStart, num_envs=4, backend="process", workers=1, seed=2) as vec:
         _, infos = vec.reset()
         seeds = [info["seed"] for info in infos]
@@ -125,7 +125,7 @@ def test_thread_backend_abandons_a_step_that_hangs() -> None:
 
 
 def test_other_envs_continue_while_one_hangs() -> None:
-    """No env waits for the deadline of another one."""
+    """Check that the other envs do not wait for the deadline of an env that hangs."""
     for how in ({"backend": "thread"}, {"backend": "process", "workers": 1}):
         with make_vec(Trouble, num_envs=4, turns=1000, step_timeout=5.0, **how) as vec:
             vec.reset()
@@ -166,7 +166,7 @@ def test_a_reset_that_raises_is_recorded_and_the_next_episode_starts(backend: An
         _, infos = vec.reset()
         for _ in range(5):
             outcome = vec.step(["end"] * 6)
-            assert outcome.rewards == [1.0] * 6  # the step succeeded, whether or not the reset after it did
+            assert outcome.rewards == [1.0] * 6  # the step succeeded, even if the following reset failed
             infos += outcome.infos
         assert all(info["seed"] % 4 for info in infos)
         failed = [info["failure"] for info in infos if "failure" in info]
@@ -202,7 +202,7 @@ def test_number_of_replaced_workers_is_limited() -> None:
 def test_an_env_that_cannot_be_replayed_is_reported_lost() -> None:
     with make_vec(Trouble, num_envs=2, backend="process", workers=1) as vec:
         vec.reset()
-        vec.step(["clock", "a"])  # env 0 returns the time: it cannot be replayed
+        vec.step(["clock", "a"])  # the observation of env 0 is the time, so it cannot be replayed
         vec.step({1: "exit"})
         outcome = vec.step(["a", "a"])
         assert "failure" not in outcome.infos[1]
@@ -253,7 +253,10 @@ class FailsAtOnce(Trouble):
 
 
 def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> Counter[str]:
-    """Drive `vec` by send and recv with failures at these rates, and compare every result with the reference."""
+    """Run `vec` with `send` and `recv` and random failures, and compare all results with the reference implementation.
+
+    `rates` maps actions that cause failures to their probabilities. Return the number of failures by cause.
+    """
     rng = random.Random(seed)
     envs = [OneEnv(Trouble(turns=8), vec.seed, i, vec.autoreset) for i in range(vec.num_envs)]
     observations, _ = vec.reset()
@@ -277,7 +280,7 @@ def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> 
         sent.update(batch)
         vec.send(batch)
         for item in vec.recv(min_ready=min(8, len(sent))):
-            action = sent.pop(item.index)  # raises KeyError for a duplicate or unrequested result
+            action = sent.pop(item.index)  # raises KeyError if no step of this env is in flight
             assert seen(*item[1:]) == envs[item.index].step(action), (item, action)
             if item.failure is not None:
                 assert item.failure.action == action

@@ -1,4 +1,4 @@
-"""Test that a vector leaves no process, thread, file or socket behind, however it ends."""
+"""Test that a vector leaves no process, thread, file or socket behind, regardless of how it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # psutil has no type hints
 import pytest
 
 from palestra.vector import make_vec
@@ -22,26 +22,26 @@ from tests.vector.test_lockstep import each_backend
 ROOT = Path(__file__).parents[2]
 
 
-def possessions() -> tuple[set[int], set[str], int]:
-    """Return the child processes, threads and open files of this process."""
+def used_resources() -> tuple[set[int], set[str], int]:
+    """Return the child processes, the threads and the number of open files of this process."""
     me = psutil.Process()
     gc.collect()
     return {child.pid for child in me.children(recursive=True)}, {t.name for t in threading.enumerate()}, me.num_fds()
 
 
-def settled(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
-    """Return the resources in use as soon as they equal `before`, or after a timeout."""
+def wait_for_resources(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
+    """Wait until the resources in use equal `before` or a timeout has passed, and return them."""
     end = time.monotonic() + 10
-    while possessions() != before and time.monotonic() < end:
+    while used_resources() != before and time.monotonic() < end:
         time.sleep(0.02)
-    return possessions()
+    return used_resources()
 
 
 @each_backend
 def test_close_releases_everything(how: dict[str, Any]) -> None:
     with make_vec(Trouble, **how) as warm_up:
         warm_up.reset()
-    before = possessions()
+    before = used_resources()
     for _ in range(2):
         vec = make_vec(Trouble, num_envs=4, **how)
         vec.reset()
@@ -49,43 +49,43 @@ def test_close_releases_everything(how: dict[str, Any]) -> None:
         vec.send(["sleep 0.1"] * 4)  # the vector is closed during this step
         vec.close()
         vec.close()
-    assert settled(before) == before
+    assert wait_for_resources(before) == before
 
 
 @each_backend
 def test_a_garbage_collected_vector_releases_everything(how: dict[str, Any]) -> None:
-    before = possessions()
+    before = used_resources()
     vec = make_vec(Trouble, num_envs=4, **how)
     vec.reset()
     vec.step(["a", "raise", "a", "a"])
     del vec
-    assert settled(before) == before
+    assert wait_for_resources(before) == before
 
 
 def test_replaced_workers_leave_nothing() -> None:
-    before = possessions()
+    before = used_resources()
     with make_vec(Trouble, num_envs=4, backend="process", workers=2, step_timeout=0.3) as vec:
         vec.reset()
-        held = possessions()
+        held = used_resources()
         vec.step(["exit", "kill", "hang", "a"])
-        after = possessions()
+        after = used_resources()
         assert (len(after[0]), after[1], after[2]) == (len(held[0]), held[1], held[2])
-    assert settled(before) == before
+    assert wait_for_resources(before) == before
 
 
 def test_a_vector_that_cannot_be_created_leaves_nothing() -> None:
-    before = possessions()
+    before = used_resources()
     with pytest.raises(Exception, match="has no keyword"):
         make_vec([Trouble, Trouble], vec_kwargs=[{}, {"wrong": 1}], backend="process", workers=2)
-    assert settled(before) == before
+    assert wait_for_resources(before) == before
 
 
 def test_a_hung_thread_ends_at_its_next_python_instruction() -> None:
-    before = possessions()
+    before = used_resources()
     with make_vec(Trouble, num_envs=2, backend="thread", step_timeout=0.2) as vec:
         vec.reset()
         vec.step(["hang", "a"])
-    assert settled(before) == before
+    assert wait_for_resources(before) == before
 
 
 DRIVER = """
@@ -103,7 +103,7 @@ if __name__ == "__main__":
 
 
 def driven(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """Run a program that creates a vector; return it with all processes it started."""
+    """Run a program that creates a vector. Return its process and all processes that it has started."""
     program = subprocess.Popen(
         [sys.executable, "-c", DRIVER.replace("{then}", then)],
         cwd=ROOT,
@@ -132,7 +132,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 IDLE = "time.sleep(600)"
 STEPPING = "while True: vec.step(['a'] * 4)"
 HANGING = "vec.step(['hang'] * 4)"
-LOCKED = "vec.step(['spin 600'] * 4)"  # holds the GIL
+LOCKED = "vec.step(['spin 600'] * 4)"  # the steps hold the GIL
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_ctrl_c_closes_the_vector_and_raises() -> None:
     assert program.stdout is not None
     assert program.stdout.readline() == "interrupted EnvFailed\n"
     assert gone(processes)
-    assert program.poll() is None  # the program itself continues
+    assert program.poll() is None  # the program itself is still running
     program.kill()
     program.wait()
     program.stdout.close()

@@ -1,4 +1,4 @@
-"""Test lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, and GEM's calls."""
+"""Test lock-step on every local backend: autoreset, partial steps, seeds, mixed envs, wrappers, and GEM's interface."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def check_against_oracle(vec: VectorEnv, seed: int, rounds: list[list[str]], **k
         assert [seen(*five) for five in zip(*outcome, strict=True)] == expected
         if vec.autoreset == "disabled":
             over = {i for i, done in zip(chosen, outcome.terminated | outcome.truncated, strict=True) if done}
-            again = sorted(over)[::2]  # some envs are reset now, the others do not take part in the next step
+            again = sorted(over)[::2]  # reset some of these envs now; the others are skipped in the next step
             observations, _ = vec.reset(indices=again)
             assert observations == [envs[i].reset() for i in again]
             over -= set(again)
@@ -143,7 +143,7 @@ def test_partial_steps_do_not_change_other_envs(how: dict[str, Any]) -> None:
 def test_seeds(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=3, seed=7, **how) as vec:
         first, _ = vec.reset()
-        second, infos = vec.reset()  # starts the next episodes
+        second, infos = vec.reset()  # a reset without a seed starts the next episodes
         assert len({*first, *second}) == 6
         assert [info["seed"] for info in infos] == [nth_seed(child_seed(7, i), 1) for i in range(3)]
         assert vec.reset(seed=7)[0] == first
@@ -194,7 +194,7 @@ def test_wrappers_by_name_and_callable(how: dict[str, Any]) -> None:
 
 
 def test_gems_call_works_unchanged() -> None:
-    """Run the call from GEM's example code."""
+    """Run the call of `make_vec` from GEM's example code."""
     ids = [GUESS, "game:Mastermind-v0-easy"]
     for async_mode in (False, True):
         envs = palestra.make_vec(
@@ -231,7 +231,7 @@ def test_calls_reach_every_env(how: dict[str, Any]) -> None:
         with pytest.raises(ResetNeeded):  # `call` does not reset the envs
             vec.step(["a"] * 3)
         vec.reset()
-        for _ in range(3):  # the experts play without a failure
+        for _ in range(3):  # the experts can finish their episodes
             vec.step(vec.call("expert_action"))
         assert vec.failed == 0
         with pytest.raises(EnvFailed, match="env 0 .*AttributeError.*nothing"):
@@ -290,7 +290,7 @@ def test_wrong_arguments_are_rejected_before_any_worker_starts() -> None:
 
 
 class LocalEnv(Env):
-    """Env that only the test process registers."""
+    """Env that is registered only in the test process."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         return "here", {"seed": self.start_episode(seed)}

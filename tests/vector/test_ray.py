@@ -1,4 +1,4 @@
-"""Test the backend `ray` on a cluster of two nodes, one of which is killed during the run."""
+"""Test the backend `ray` on a cluster of two nodes, one of which is killed by a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # psutil has no type hints
 import pytest
 
 from palestra.agents import ExpertAgent
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 class TwoNodes:
-    """A head node and another node, with one CPU each."""
+    """Ray cluster with a head node and another node, which have one CPU each."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster
@@ -44,7 +44,7 @@ class TwoNodes:
         return int(node.all_processes["raylet"][0].process.pid)
 
     def kill_other(self) -> None:
-        """Kill the raylet of a node and all its processes at once, as a power failure would."""
+        """Kill all processes of the other node without a shutdown, like a power failure."""
         below = psutil.Process(self.raylet_of(self.other)).children(recursive=True)
         self.cluster.remove_node(self.other, allow_graceful=False)
         for process in below:
@@ -70,8 +70,8 @@ def nodes() -> Iterator[TwoNodes]:
         two.cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
-def homes(vec: VectorEnv) -> list[int]:
-    """Return the pid of the raylet of each env's node."""
+def raylet_pids(vec: VectorEnv) -> list[int]:
+    """Return, for each env, the process id of the raylet on its node."""
     _, infos = vec.reset()
     pids = [info["pid"] for info in infos]
     return [psutil.Process(pid).parents()[1].pid for pid in pids]
@@ -115,7 +115,7 @@ def test_usage_errors_reach_the_driver(nodes: TwoNodes) -> None:
 
 
 def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
-    """Envs of the lost node are reported as failed and continue elsewhere; the other envs are not affected."""
+    """Check that envs of the lost node fail and continue on the other node, and that other envs are not affected."""
 
     async def drive(vec: VectorEnv, envs: list[OneEnv], lost: set[int]) -> dict[int, int]:
         sent = dict.fromkeys(range(8), "sleep 0.02")
@@ -128,7 +128,7 @@ def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
             if item.failure is not None:
                 assert item.failure.cause == "node"
                 failed[item.index] = failed.get(item.index, 0) + 1
-                action = "raise"  # the reference treats all failures alike
+                action = "raise"  # all failures have the same result in the reference implementation
             assert seen(*item[1:]) == envs[item.index].step(action)
             if steps == 40:
                 await asyncio.to_thread(nodes.kill_other)
@@ -139,15 +139,15 @@ def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
         return failed
 
     with make_vec(Trouble, num_envs=8, backend="ray", workers=2, seed=3, turns=50) as vec:
-        where = homes(vec)
+        where = raylet_pids(vec)
         lost = {i for i in range(8) if where[i] == nodes.raylet_of(nodes.other)}
-        assert len(lost) == 4  # spread over both nodes
+        assert len(lost) == 4  # the envs are distributed evenly over both nodes
         envs = [OneEnv(Trouble(turns=50), 3, i, "same_step") for i in range(8)]
         assert vec.reset(seed=3)[0] == [env.reset() for env in envs]
         failed = asyncio.run(drive(vec, envs, lost))
         assert failed == dict.fromkeys(lost, 1)
         head = nodes.raylet_of(nodes.cluster.head_node)
-        assert set(homes(vec)) == {head}
+        assert set(raylet_pids(vec)) == {head}
 
 
 def test_a_program_joins_the_running_cluster(nodes: TwoNodes) -> None:

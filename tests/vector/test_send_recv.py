@@ -1,4 +1,4 @@
-"""Test that with send and recv no env waits for the slowest, no result is lost, and order affects no episode."""
+"""Test that with `send` and `recv` fast envs do not wait for slow ones, no result is lost, and order has no effect."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ GAMES = ["game:GuessTheNumber-v0-hard", "game:Mastermind-v0-easy", "game:Sokoban
 def test_results_are_those_of_the_sent_actions(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=6, **how) as vec:
         vec.reset()
-        assert vec.recv() == []  # nothing is in flight
+        assert vec.recv() == []  # no command is in flight
         vec.send({0: "a", 4: "a"})
         results = vec.recv(min_ready=2)
         assert sorted(item.index for item in results) == [0, 4]
         assert vec.recv(min_ready=16, timeout=5.0) == []
         vec.send({1: "a", 2: "a"})
-        stepped = vec.step({5: "a"})  # a lock-step in between returns only its own results
+        stepped = vec.step({5: "a"})  # a lock-step in the meantime returns only its own results
         assert len(stepped.observations) == 1
         assert sorted(item.index for item in vec.recv(min_ready=16)) == [1, 2]
         vec.send_reset([3, 0])
@@ -55,7 +55,7 @@ def test_recv_returns_what_is_ready_at_the_timeout(how: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 1}], ids=str)
 def test_fast_envs_overtake_slow_ones(how: dict[str, Any]) -> None:
-    """One env sleeps in every step; the others, even in the same worker, take hundreds of steps meanwhile."""
+    """Check that envs can take many steps while another env in the same worker sleeps in every step."""
     kwargs = [{"nap": 0.2 if i == 3 else 0.0, "turns": 10_000} for i in range(8)]
     with make_vec([Trouble] * 8, vec_kwargs=kwargs, **how) as vec:
         vec.reset()
@@ -72,7 +72,7 @@ def test_a_message_larger_than_any_buffer() -> None:
     long = "x" * 300_000
     with make_vec(Echo, num_envs=16, backend="process", workers=2) as vec:
         vec.reset()
-        vec.send([f"{long}{i}" for i in range(16)])  # returns although no reply was read yet
+        vec.send([f"{long}{i}" for i in range(16)])  # returns even though no reply has been read yet
         results = {item.index: item.observation for item in vec.recv(min_ready=16)}
         assert results == {i: f"{long}{i}" for i in range(16)}
 
@@ -83,7 +83,7 @@ class Echo(Trouble):
 
 
 def transcript(vec: VectorEnv, order: random.Random, steps: int = 12) -> list[list[Any]]:
-    """Return the observations of every env under its random player, handling results in this order."""
+    """Return the results of every env with random actions. `order` determines the order in which envs are stepped."""
     observations, _ = vec.reset()
     seen: list[list[Any]] = [[observation] for observation in observations]
     players = [random.Random(i) for i in range(vec.num_envs)]

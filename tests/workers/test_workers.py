@@ -1,4 +1,4 @@
-"""Test the code that workers of vectors, rollouts and servers share: frames, activity, executor, replay, processes."""
+"""Test the code shared by all workers: frames, activity table, executor, replay log and worker processes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_seeding_the_player_proxy_forwards_the_seed() -> None:
 
 
 def echo(sock_fd: int, life_fd: int, activity_fd: int) -> None:
-    """Worker that returns every message, and exits on "exit"."""
+    """Run a worker that sends every message back and exits when it receives "exit"."""
     sock, decoder, messages = connect_to_parent(sock_fd, life_fd, activity_fd)
     while True:
         for message in messages:
@@ -147,7 +147,7 @@ def read_until(worker: WorkerProcess, count: int) -> list[Any]:
 
 def test_worker_process_exchanges_messages_and_reports_its_exit() -> None:
     worker = WorkerProcess(echo, "config", lanes=1)
-    large = "x" * 3_000_000  # more than the socket holds at once
+    large = "x" * 3_000_000  # larger than the socket buffer
     worker.send(large)
     assert read_until(worker, 2) == ["config", large]
     worker.send("exit")

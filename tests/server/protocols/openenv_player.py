@@ -1,4 +1,4 @@
-"""Play an episode with OpenEnv's client and print the results; runs in an interpreter with OpenEnv installed."""
+"""Play an episode with OpenEnv's client and print the results, in an interpreter with OpenEnv installed."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Helpers of the protocol tests: an interpreter with OpenEnv installed, and a server with short timeouts."""
+"""Helpers for protocol tests: an interpreter with OpenEnv installed, and a server with a short ping interval."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HERE = Path(__file__).parent
 
 
 def openenv_python() -> str:
-    """Return an interpreter with OpenEnv, in a separate virtual environment because its packages conflict with ours."""
+    """Return the interpreter of a separate virtual environment with OpenEnv, whose packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may create it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may run this at the same time
         if not (HOME / ".ready").exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(HOME)], check=True)
             subprocess.run([str(HOME / "bin" / "python"), "-m", "pip", "install", "-q", *PACKAGES], check=True)
@@ -34,7 +34,7 @@ def openenv_python() -> str:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], port: int) -> Iterator[str]:
-    """Run another program's server and yield its URL once it listens."""
+    """Run a server program and yield its URL when it accepts connections."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
         try:

@@ -1,4 +1,4 @@
-"""Test AgentGym's protocol on our server, with the same requests that AgentGym's clients send."""
+"""Test AgentGym's protocol on our server with the requests that AgentGym's clients send."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AgentGymClient:
 
     def send(self, path: str, body: Any = None) -> Reply:
         address = f"/agentgym/{self.family}/{path}"
-        if body is None:  # requests.post(url): no body and no content type
+        if body is None:  # like requests.post(url), which sends no body and no content type
             return self.client.send("POST", address)
         return self.client.send("POST", address, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
@@ -64,7 +64,7 @@ class AgentGymClient:
         return reply
 
     def reset(self, task: int) -> str:
-        """Start an episode and return the result of the client's `observe`."""
+        """Start an episode and return what `observe` of AgentGym's client would return."""
         if self.family == "searchqa":
             response = self.post("reset", {"id": task, "env_idx": self.number})
             assert response == self.read("observation")
@@ -79,14 +79,14 @@ class AgentGymClient:
         return str(response["observation"])
 
     def step(self, action: str) -> tuple[str, float, bool]:
-        """Return state, reward and done of the client's StepOutput."""
+        """Take an action and return the fields of AgentGym's StepOutput: state, reward and done."""
         response = self.post("step", {"action": action, self.key: self.number})
         reward = response["score" if self.family in ("babyai", "sciworld") else "reward"]
         return response["state" if self.family == "webshop" else "observation"], reward, response["done"]
 
 
 def expert(client: Client, task: Task) -> Iterator[tuple[str, str, float]]:
-    """Play the same episode over the native protocol; yield the expert's actions and their results."""
+    """Play an episode with the expert over the native protocol, and yield its actions and their results."""
     play = client.open(task.env, kwargs=task.kwargs)
     yield play.reset(seed=task.seed, options=task.options).data["observation"], "", 0.0
     done = False
@@ -134,11 +134,8 @@ def test_scienceworld_scores_are_percentages(server: Server) -> None:
         hint = their.read("action_hint")
         assert "look at OBJ" in hint["possible_actions"]
         assert "red box" in hint["possible_objects"]
-        expected = {
-            "look around": 8,
-            "focus on green wire": 58,
-            "move green wire to red box": 100,
-        }  # actions of the expert and the scores after them
+        # Expert actions and the score after each of them.
+        expected = {"look around": 8, "focus on green wire": 58, "move green wire to red box": 100}
         for action, score in expected.items():
             _, earned, done = their.step(action)
             assert (earned, done) == (score, score == 100)
@@ -261,7 +258,7 @@ def test_error_codes(server: Server) -> None:
         their.create()
     number = str(their.number)
     step = f'{{"id": {number}, "action": "x"}}'.encode()
-    assert send("POST", "babyai/step", step) == 409  # no episode is running
+    assert send("POST", "babyai/step", step) == 409  # no episode has been started
     assert send("GET", f"babyai/observation?id={number}") == 409
     assert send("GET", "babyai/step") == 405
     assert send("POST", f"babyai/observation?id={number}") == 405
@@ -275,7 +272,7 @@ def test_error_codes(server: Server) -> None:
     assert send("POST", "babyai/step", b'{"id": 1e99, "action": "x"}') == 400
     assert send("POST", "babyai/step", b'{"id": 0, "action": "x"}') == 404
     assert send("POST", "babyai/reset", f'{{"id": {number}, "data_idx": -1}}'.encode()) == 400
-    assert send("POST", "textcraft/step", step) == 404  # an environment of another family
+    assert send("POST", "textcraft/step", step) == 404  # the environment belongs to another family
     assert send("GET", "babyai/observation?id=x") == 400
     assert send("GET", "babyai/observation") == 400
     assert send("GET", "babyai/nothing") == 404
@@ -292,7 +289,8 @@ def test_spread_is_a_bijection(number: int, ids: list[str]) -> None:
 
 @given(st.integers(0, 100_000))
 def test_babyai_and_sciworld_use_agentgyms_numbers(number: int) -> None:
-    assert TASKS["babyai"][1](ENVS, number)[:2] == ("babyai:All-v0", number)  # its seeds are AgentGym's task numbers
+    # The seeds of babyai:All-v0 are AgentGym's task numbers.
+    assert TASKS["babyai"][1](ENVS, number)[:2] == ("babyai:All-v0", number)
     task = TASKS["sciworld"][1](ENVS, number)
     kind = TYPES[task.options["task"]]
     assert kind.number not in ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")

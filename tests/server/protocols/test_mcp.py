@@ -76,7 +76,7 @@ def test_official_client(server: Server) -> None:
                 assert server.number("sessions") == 1
 
     asyncio.run(played())
-    until(lambda: server.number("sessions") == 0)  # the environment was closed with the session
+    until(lambda: server.number("sessions") == 0)  # closing the session also closes the environment
 
 
 def test_our_client(server: Server) -> None:
@@ -102,7 +102,7 @@ def test_sessions_are_independent_and_end(server: Server) -> None:
         two.initialize()
         assert hello["protocolVersion"] == "2025-06-18"
         assert one.send("ping").data["result"] == {}
-        assert server.number("sessions") == 0  # an environment is created by the first reset
+        assert server.number("sessions") == 0  # the first reset creates the environment
         assert one.call("step", {"action": "a"})["result"]["isError"] is True
         assert one.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "started 1"
         assert two.call("reset", {"seed": 2})["result"]["content"][0]["text"] == "started 2"
@@ -143,7 +143,7 @@ def test_session_continues_after_a_failure(server: Server) -> None:
         lost = wire.call("step", {"action": "exit"})["result"]["structuredContent"]
         assert (lost["code"], lost["boundary"]) == ("session_gone", "env")
         until(lambda: client.get("/ready").status == 200)
-        assert wire.call("reset")["result"]["isError"] is True  # reports the lost episode once
+        assert wire.call("reset")["result"]["isError"] is True  # the first reset reports the lost episode
         assert wire.call("reset", {"seed": 1})["result"]["content"][0]["text"] == "started 1"
         assert wire.call("step", {"action": 3})["error"]["code"] == -32602
         assert wire.call("reset", {"seed": -1})["error"]["code"] == -32602
@@ -155,7 +155,7 @@ def test_session_continues_after_a_failure(server: Server) -> None:
 def test_error_codes(server: Server) -> None:
     with server.client() as client:
         wire = RawClient(client)
-        assert wire.send("tools/list").status == 400  # the session is not initialized
+        assert wire.send("tools/list").status == 400  # there is no session before `initialize`
         assert wire.send("server/discover").data["error"]["code"] == -32601
         wire.session = "unknown"
         assert wire.send("tools/list").status == 404

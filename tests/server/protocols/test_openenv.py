@@ -1,4 +1,4 @@
-"""Test OpenEnv's protocol on our server with OpenEnv's client, over plain HTTP and over the WebSocket."""
+"""Test OpenEnv's protocol on our server with OpenEnv's client, over plain HTTP and over a WebSocket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 
 class HttpClient:
-    """Client of OpenEnv's HTTP routes."""
+    """Client for OpenEnv's HTTP routes."""
 
     def __init__(self, client: Client, env: str = TRICKY) -> None:
         self.client = client
@@ -47,7 +47,7 @@ class HttpClient:
 
 
 class SocketClient:
-    """Client of OpenEnv's WebSocket."""
+    """Client for OpenEnv's WebSocket."""
 
     def __init__(self, server: Server, env: str = TRICKY) -> None:
         address = server.url.replace("http", "ws", 1)
@@ -260,7 +260,7 @@ def test_error_codes_on_the_websocket(server: Server) -> None:
 
 
 def test_late_replies_are_dropped(server: Server) -> None:
-    """A client without request ids gets only the reply to its last message."""
+    """Check that a client without request ids receives only the reply to its last message."""
     with SocketClient(server) as talk:
         talk.request("reset", {"seed": 1})
         talk.send("step", {"action": "sleep 0.5"})
@@ -271,7 +271,7 @@ def test_late_replies_are_dropped(server: Server) -> None:
         with pytest.raises(TimeoutError):
             talk.socket.recv(timeout=0.1)
         assert talk.request("state")["data"]["step_count"] == 2
-        for name in ("1", "2", "3"):  # messages with ids all get a reply
+        for name in ("1", "2", "3"):  # all messages with a request id receive a reply
             talk.send("step", {"action": f"sleep 0.0{name}"}, request_id=name)
         assert [talk.receive()["request_id"] for _ in range(3)] == ["1", "2", "3"]
         again = [talk.request("step", {"action": "c"}, request_id="4") for _ in range(2)]
@@ -284,7 +284,7 @@ def test_session_ends_with_the_websocket(server: Server) -> None:
     for talk in talks:
         talk.request("reset")
     assert server.number("sessions") == 5
-    talks[0].send("step", {"action": "sleep 30"})  # still running when the client disconnects
+    talks[0].send("step", {"action": "sleep 30"})  # this step is still running when the client disconnects
     for talk in talks:
         talk.socket.socket.shutdown(socket.SHUT_RDWR)
         talk.held.close()
@@ -292,7 +292,7 @@ def test_session_ends_with_the_websocket(server: Server) -> None:
     until(lambda: server.number("websockets") == 0)
     with SocketClient(server) as talk:
         talk.socket.send(json.dumps({"type": "reset"}))
-        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # the environment may not be created yet
+        talk.socket.socket.shutdown(socket.SHUT_RDWR)  # the server may still be creating the environment
     until(lambda: server.number("sessions") == 0)
 
 
