@@ -61,7 +61,7 @@ class Rng(Random):
         self.restart(seed)
 
     def restart(self, seed: int) -> None:
-        """Reset the generator to the state of a new one with this seed."""
+        """Seed the generator again, as if it had been created with this seed."""
         self._at = seed if seed <= _64 else child_seed(seed)
         self._left = _EARLY
         if self.gauss_next is not None:
@@ -132,7 +132,7 @@ def _mix(z: int) -> int:
 
 
 def copy_rng(rng: Random) -> Random:
-    """Return an independent generator that produces the same numbers as `rng`."""
+    """Return an independent copy of `rng`, which will generate the same numbers."""
     copy: Random
     if type(rng) is Rng:
         copy = Rng.__new__(Rng)

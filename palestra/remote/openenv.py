@@ -71,7 +71,7 @@ class OpenEnvEnv(AdapterEnv):
         self._check_running(action)
         data = self._action(action)
         if data is None:
-            hint = "The action must be a JSON object. Nothing was done."
+            hint = "The action must be a JSON object. No action was taken."
             return self._step_result(hint, 0.0, False, {"invalid": "format"})
         reply = self._request({"type": "step", "data": data})
         if reply["type"] == "error":

@@ -156,7 +156,7 @@ class Response(Struct, kw_only=True, omit_defaults=True):
 CODES: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "the request is malformed, or a field has an invalid value"),
     "bad_value": (422, "the environment does not accept a keyword argument, an option or a value"),
-    "unauthorized": (401, "a token is required: Authorization: Bearer ..."),
+    "unauthorized": (401, "a valid token is required in the header `Authorization: Bearer TOKEN`"),
     "not_found": (404, "there is no such path"),
     "unknown_env": (404, "the server does not provide this environment"),
     "unknown_session": (404, "there is no such session"),

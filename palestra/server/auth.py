@@ -21,7 +21,7 @@ LOCAL = "local"  # owner of all sessions on a server without tokens
 
 
 class Client:
-    """Headers of one request: the owner of its token, the formats of its bodies, and its request id."""
+    """Values read from the headers of one request, and the owner of its token."""
 
     __slots__ = ("accept", "content_length", "content_type", "error", "owner", "request_id")
 
@@ -67,7 +67,7 @@ class Authenticator:
         elif self._tokens:
             owner = self._owner(authorization)
             if owner is None:
-                client.error = fault("unauthorized", "a valid token is required: Authorization: Bearer TOKEN")
+                client.error = fault("unauthorized", "a valid token is required: `Authorization: Bearer TOKEN`")
             else:
                 client.owner = owner
         return client

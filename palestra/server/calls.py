@@ -52,7 +52,7 @@ class Calls:
         return fault("capacity", f"the server is already running {self.in_flight} calls, its maximum", retry_after=1.0)
 
     def start(self, session: Session, media_type: str, respond: Respond, what: int, payload: Any) -> None:
-        """Send a command to the worker of an idle session; `respond` is called with the result."""
+        """Send a command to the worker of an idle session. `respond` is called with the result."""
         session.media_type = media_type
         session.waiters = [respond]
         session.call_started = now = monotonic()

@@ -20,7 +20,7 @@ from palestra.errors import BadValue, ConformanceError
 from palestra.optional import require
 from palestra.remote.protocol import CODES, JSON, MSGPACK, OUTCOME, PREFIX
 
-STEP_FIELDS = OUTCOME[:5]  # only sessions with autoreset send `episode`
+STEP_FIELDS = OUTCOME[:5]  # without `episode`, which only sessions with autoreset return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Client:
     def __init__(self, base: str, env: str, token: str | None) -> None:
         parts = urlsplit(base)
         if parts.scheme != "http" or not parts.netloc:
-            raise BadValue(f"the URL of a server must be http://HOST:PORT, got {base!r}")
+            raise BadValue(f"the server URL must be http://HOST:PORT, got {base!r}")
         self.host, self.path = parts.netloc, parts.path.rstrip("/")
         self.base, self.env = base.rstrip("/"), env
         self.token = token

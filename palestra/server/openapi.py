@@ -147,7 +147,7 @@ _RETRY_AFTER = {"description": "Seconds to wait before a retry.", "schema": {"ty
 
 
 def openapi_document(envs: Sequence[str] = ()) -> Schema:
-    """Return the OpenAPI 3.1 document; `envs` are used as examples."""
+    """Return the OpenAPI 3.1 document. `envs` are used as examples of environment ids."""
     operations = (
         ("reset", protocol.Reset, "StepResult", _IN_ENV),
         ("step", protocol.Step, "StepResult", _IN_ENV),

@@ -186,7 +186,7 @@ def run_app(
             yield
 
         async def on_tick(self, counter: int) -> bool:
-            if counter % 10 == 0:  # once per second
+            if counter % 10 == 0:  # uvicorn calls this method ten times per second
                 check_connections(self.server_state.connections, app.settings.request_timeout)
             should_exit: bool = await super().on_tick(counter)
             return should_exit

@@ -36,7 +36,7 @@ class Backend(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release all resources. May be called twice."""
+        """Release all resources. May be called more than once."""
 
 
 class SyncBackend(Backend):

@@ -124,7 +124,7 @@ def make_vec(
 def check_limits(
     step_timeout: float | None, reset_timeout: float | None, memory_limit: int | None, max_restarts: int
 ) -> Limits:
-    """Validate the limits of a vector and return them."""
+    """Check the limits of a vector and return them as `Limits`."""
     for name, value in (
         ("step_timeout", step_timeout),
         ("reset_timeout", reset_timeout),
@@ -168,7 +168,7 @@ def create_backend(
 
 
 def _on_palestra_server(source: Source) -> bool:
-    """Return whether `source` is a URL of a Palestra server. URLs of other servers have a prefix such as `openenv+`."""
+    """Return whether `source` is a URL on a Palestra server. URLs of other servers have a prefix such as `openenv+`."""
     scheme, separator, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
     return bool(separator) and "+" not in scheme
 

@@ -78,7 +78,7 @@ class VectorState:
 
     def _check_index(self, index: object) -> None:
         if not isinstance(index, int) or not 0 <= index < self.num_envs:
-            raise BadValue(f"the indices of this vector are 0 to {self.num_envs - 1}, got {index!r}")
+            raise BadValue(f"an env index must be an integer from 0 to {self.num_envs - 1}, got {index!r}")
 
     def _resets(
         self, selected: list[int], seed: int | Sequence[int] | None, options: dict[str, Any] | None
@@ -99,7 +99,7 @@ class VectorState:
             for index in actions:
                 self._check_index(index)
         elif isinstance(actions, str) or len(actions) != self.num_envs:
-            raise BadValue(f"expected {self.num_envs} actions or {{index: action}}, got {len(actions)} actions")
+            raise BadValue(f"expected {self.num_envs} actions or a dict {{index: action}}, got {len(actions)} actions")
         else:
             commands = [(index, STEP, action) for index, action in enumerate(actions)]
         idle = self._idle
@@ -126,7 +126,7 @@ class VectorState:
             self._calling.update(indices)
 
     def _submit(self, commands: list[Command], whole: bool = False) -> None:
-        """Pass admitted commands to the backend."""
+        """Pass commands to the backend, after `_admit` has checked them."""
         try:
             self._backend.submit(commands, whole)
             if self._backend.immediate:
@@ -169,7 +169,7 @@ class VectorState:
             self._in_a_row[index] = self._in_a_row.get(index, 0) + 1
             if self._in_a_row[index] > self._failures_in_a_row:
                 self._error = EnvFailed(
-                    f"env {index} failed {self._in_a_row[index]} times in a row; the last failure: {failure.error()}"
+                    f"env {index} failed {self._in_a_row[index]} times in a row; last failure: {failure.error()}"
                 )
         if result.done and self.autoreset == "disabled":
             self._idle[index] = "over"

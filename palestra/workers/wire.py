@@ -1,4 +1,4 @@
-"""Framed messages between a worker and its parent, and the shared memory in which a worker records its activity."""
+"""Encode messages between a worker and its parent, and record the activity of a worker in shared memory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ class FaultRates:
 
 
 class FaultyProxy:
-    """Proxy for a server. Clients connect to the attribute `url`; `counts` contains the number of faults of each kind.
+    """Proxy for the server at `url`, which injects faults with the given rates.
+
+    The attribute `url` is the address for clients, and `counts` contains the number of faults of each kind.
 
     with FaultyProxy("http://localhost:8100", drop=0.01, seed=1) as faulty:
         env = palestra.make(f"{faulty.url}/game:Wordle-v0-hard", recover="replay")
@@ -53,7 +55,7 @@ class FaultyProxy:
     def __init__(self, url: str, *, seconds: float = 0.2, seed: int = 0, **rates: float) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.hostname is None:
-            raise BadValue(f"the URL of a server must be http://HOST:PORT, got {url!r}")
+            raise BadValue(f"the server URL must be http://HOST:PORT, got {url!r}")
         names = FaultRates.__slots__
         for name, rate in rates.items():
             if name not in names:

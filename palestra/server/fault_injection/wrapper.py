@@ -51,7 +51,7 @@ class FaultyEnv(Wrapper):
 
     @property
     def inline(self) -> bool:  # type: ignore[override]
-        return False  # steps may be slow
+        return False  # steps may be slow, so async callers must run them in a thread
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is not None and self._draw(seed, "seed") < self._wrong_seed:

@@ -164,7 +164,7 @@ class AgentGym:
 
     async def _create(self, dispatcher: Dispatcher, owner: str, family: str, body: Body) -> Any:
         if body.commands:
-            raise RequestError(fault("bad_value", "`commands` is not supported: the task determines the recipes"))
+            raise RequestError(fault("bad_value", "`commands` is not supported; the task determines the recipes"))
         self._last_number += 1 + secrets.randbelow(MAX_GAP)
         number = self._last_number
         session = AgentGymSession(dispatcher, owner, family, number, lambda _: self._forget(number))
@@ -191,7 +191,7 @@ class AgentGym:
             try:
                 await session.ensure_open(task.env, task.kwargs)
             except RequestError:
-                if not session.session:  # the old session has ended and no new one was opened
+                if not session.session:  # the previous session has ended, and no new one was opened
                     self._sessions.pop(session.number, None)
                 raise
             return await session.reset(task.seed, options, request_id=request_id)

@@ -40,7 +40,7 @@ def babyai(ids: Sequence[str], number: int) -> Task:
 
 
 def sciworld(ids: Sequence[str], number: int) -> Task:
-    """Return variation `number` of AgentGym's list of task variations, modulo the length of the list."""
+    """Return task `number` of AgentGym, whose tasks are all variations of all task types, in order."""
     if SCIWORLD_ALL not in ids:
         return spread(ids, number)
     variations = _sciworld_variations()

@@ -32,7 +32,7 @@ _SESSION_HEADER = b"mcp-session-id"
 _INSTRUCTIONS = """\
 This server provides the environment {id}: {summary}
 Call `reset` to start an episode and read its rules. Then call `step` with one action at a time, in the format that \
-the rules describe, until the result says that the episode is over. A total reward of 1 means the task is solved."""
+the rules describe, until the result reports that the episode is over. A total reward of 1 means the task is solved."""
 
 
 class McpSession(ProtocolSession):
@@ -122,7 +122,7 @@ class Mcp:
                 await request.send(202, b"", content_type=JSON)
                 return
             if not isinstance(request_id, str | int) or not isinstance(method, str) or not isinstance(params, dict):
-                raise RpcError(env_tools.INVALID_REQUEST, "a request needs an id, a method and params")
+                raise RpcError(env_tools.INVALID_REQUEST, "a request must have an id, a method and params")
             if method == "initialize":
                 name = self._open(dispatcher, request.client.owner, env)
                 headers.append((_SESSION_HEADER, name.encode()))

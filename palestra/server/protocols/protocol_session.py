@@ -141,7 +141,7 @@ class ProtocolSession:
     async def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, *, request_id: str = ""
     ) -> StepResult:
-        """Start an episode; a retry with the same `request_id` returns the same result."""
+        """Start an episode. A retry with the same `request_id` returns the same result."""
         request = Reset(session=self.session, seed=seed, options=options or None, id=request_id)
         self.last = self.first = result = _decode_step(await self.request(request))
         self.steps = 0
@@ -149,7 +149,7 @@ class ProtocolSession:
         return result
 
     async def step(self, action: str, *, request_id: str = "", timeout: Seconds | None = None) -> StepResult:
-        """Take an action; a retry with the same `request_id` returns the same result."""
+        """Take an action. A retry with the same `request_id` returns the same result."""
         self._check_idle()
         self._check_reset()
         previous = self.last
