@@ -1,4 +1,4 @@
-"""Environment BabyAI, in which the agent follows an instruction in partially observable rooms.
+"""BabyAI environment, in which the agent follows an instruction in partially observable rooms.
 
 The agent uses single moves or actions on named objects.
 """

@@ -24,7 +24,7 @@ from palestra.envs.babyai.pathfinding import (
     moves_of,
 )
 
-PATIENCE = 12  # number of turns after which a carried object may be dropped on any free cell, even in the way
+PATIENCE = 12  # number of turns after which a carried object may be dropped where it blocks a path
 REPEAT_DROP = 12  # extra cost of dropping an object on a cell used before, which prevents endless loops
 
 _RING = ((-1, -1), (0, -1), (1, -1), (1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0))  # the eight neighbors, clockwise
@@ -291,9 +291,9 @@ class _Planner:
         return Intent(moves_of(states), DROP, ahead)
 
     def _obstacle_from(self, start: Pos, what: Any, goals: list[Pos]) -> tuple[Pos | None, set[int]]:
-        """Return the path for carrying `what` from `start` to a cell next to a goal, and the first obstacle on it.
+        """Return the first obstacle on the path from `start` to a cell next to a goal, and the cells of that path.
 
-        The obstacle comes first in the returned tuple; it is None if the path is free.
+        The agent carries `what` along this path. The obstacle is None if the path is free.
         """
         paths = ShortestPaths(self.knowledge, self.costs._replace(removed=what), [(start, d) for d in range(4)])
         state = self._place_beside(paths, goals, what)

@@ -23,7 +23,7 @@ _BY_IDENTITY = {"GoToImpUnlock", "Unlock"}
 
 
 class _UniqueInt(int):
-    """An int that is a different object from every other int, including equal ones."""
+    """An int for which `is` comparisons with other ints are always false."""
 
 
 def fast_level_class(module: str, name: str) -> type:
@@ -156,7 +156,7 @@ def _methods() -> dict[str, Any]:
         return self._grid
 
     def set_grid(self: Any, grid: Any) -> None:
-        grid.__class__ = fast_grid  # minigrid has just created an empty grid of its own class, which is converted
+        grid.__class__ = fast_grid  # convert the empty grid that minigrid has just created
         self._grid = grid
 
     def gen_grid(self: Any, width: int, height: int) -> None:

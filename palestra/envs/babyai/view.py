@@ -39,7 +39,7 @@ class View(NamedTuple):
 
 
 def _offsets() -> list[list[tuple[int, int]]]:
-    """Return for each direction the offsets of the view's cells, from the nearest row and from the left."""
+    """Return the offsets of the view's cells for each direction, starting with the nearest row, from left to right."""
     tables = []
     for dx, dy in DIRECTIONS:
         table = [

@@ -2,7 +2,7 @@
 
 The budgets for the generated world are based on the solver, which uses one search and one open action per page. A
 question with h hops requires h pages, a comparison at most four pages, and a count at most 14 pages (in a world of
-2,000 pages). The budgets are larger than that to leave room for less efficient policies.
+2,000 pages). The rest of a budget leaves room for less efficient policies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Specs of the ScienceWorld environments: six groups of task types with three splits each, and all single types."""
+"""Specs of the ScienceWorld environments: six groups of task types with three splits each, and each type alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment SciWorld, in which the agent carries out science experiments in a simulated house by text commands."""
+"""SciWorld environment, in which the agent carries out science experiments in a simulated house with text commands."""
 
 from __future__ import annotations
 

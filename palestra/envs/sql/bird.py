@@ -1,4 +1,4 @@
-"""Environment with the questions and databases of BIRD. Spider's files have the same format and can be used, too.
+"""Environment with the questions and databases of BIRD. Spider's files have the same format and can also be used.
 
     questions    dev.json, train.json, mini_dev_sqlite.json: rows with db_id, question, evidence, SQL, difficulty
     databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite
@@ -156,7 +156,7 @@ def _copy_rows(source: sqlite3.Connection, copy: sqlite3.Connection, table: str,
     quoted = _quoted(table)
     columns = [row[1] for row in source.execute(f"PRAGMA table_info({quoted})")]
     listed, marks = ", ".join(map(_quoted, columns)), ", ".join("?" * len(columns))
-    rows = source.execute(f"SELECT {listed} FROM {quoted} LIMIT ?", (2 * most,))  # noqa: S608  # quoted
+    rows = source.execute(f"SELECT {listed} FROM {quoted} LIMIT ?", (2 * most,))  # noqa: S608  # names are quoted
     every_other = (row for number, row in enumerate(rows) if number % 2)
     copy.executemany(f"INSERT OR IGNORE INTO {quoted} ({listed}) VALUES ({marks})", every_other)  # noqa: S608
 

@@ -119,7 +119,7 @@ class SqlEnv(MultiTurnEnv):
         parts = [f"Question: {self.question.text}"]
         for name, _ in self._schema:
             quoted = '"' + name.replace('"', '""') + '"'
-            rows = run(self.databases[0], f"SELECT * FROM {quoted}", self.limits, rows=3)  # noqa: S608  # quoted
+            rows = run(self.databases[0], f"SELECT * FROM {quoted}", self.limits, rows=3)  # noqa: S608  # name is quoted
             parts.append(f"{name}\n{rows.error or as_table(rows)}")
         return "\n\n".join(parts)
 
@@ -136,7 +136,7 @@ class SqlEnv(MultiTurnEnv):
         table = '"' + table.replace('"', '""') + '"'
         columns = self.player_rng.choice(("COUNT(*)", "*", "MAX(rowid)"))
         tag = self.player_rng.choice(("sql", "sql", "answer"))
-        return f"<{tag}>SELECT {columns} FROM {table} LIMIT 5</{tag}>"  # noqa: S608  # quoted
+        return f"<{tag}>SELECT {columns} FROM {table} LIMIT 5</{tag}>"  # noqa: S608  # the name is quoted
 
 
 class GeneratedSql(SqlEnv):

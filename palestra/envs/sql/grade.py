@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
 
 
 def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare, limits: Limits) -> Verdict:
-    """Run both queries on every database, and return whether all results are equal and an explanation.
+    """Run both queries on every database. Return whether all results are equal, with an explanation.
 
     Raises EnvFailed if the gold query cannot be run on the first database.
     """

@@ -165,8 +165,8 @@ def _allowed(action: int, one: str | None, two: str | None, *_: Any) -> int:
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_PRAGMA and one is not None and one.lower() in _PRAGMAS:
         return sqlite3.SQLITE_OK
-    # SQLite requests permission for this action to set up table-valued functions such as pragma_table_info(). It
-    # rejects actual writes to the schema itself.
+    # SQLite requests permission for this action to set up table-valued functions such as pragma_table_info(). SQLite
+    # itself rejects actual writes to the schema.
     if action == sqlite3.SQLITE_UPDATE and one == "sqlite_master":
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY

@@ -1,4 +1,4 @@
-"""Environment TextCraft, in which the agent collects items and crafts other items from them to reach a goal item."""
+"""TextCraft environment, in which the agent collects items and follows recipes to craft a goal item."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class TextCraft(MultiTurnEnv):
     """Craft a Minecraft item. The prompt lists the required recipes and some others.
 
     `depth` is the number of crafting levels between items that can be collected and the goal, from 1 to 4. The seed
-    determines the goal, which is any item of that depth, a plan within that depth, and the listed recipes, which are
-    the required ones and up to `distractors` others that share ingredients. The agent may use any recipe of the game,
-    once or several times per action. `folder` replaces the default folder of Minecraft recipes.
+    determines the goal (any item of that depth), a plan within that depth, and the listed recipes (the required ones
+    and up to `distractors` others that share ingredients). The agent may use any recipe of the game, once or several
+    times per action. `folder` replaces the default folder of Minecraft recipes.
 
     Differences from AgentGym: goals do not depend on the order of files, a tag ("planks") matches any of its items, and
     collecting an item does not count as crafting it.

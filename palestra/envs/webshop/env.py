@@ -1,4 +1,4 @@
-"""Environment WebShop, in which the agent searches a shop for the product that an instruction describes and buys it."""
+"""WebShop environment, in which the agent searches a shop for the product that an instruction describes and buys it."""
 
 from __future__ import annotations
 

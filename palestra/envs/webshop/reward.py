@@ -10,10 +10,10 @@
   a fifth of the nouns in the goal's title occur in the title of the purchased product; otherwise it is 0.5. It is 0.1
   if less than a tenth of the nouns occur, and 0 if none of them occurs.
 
-Only the detection of nouns differs. WebShop uses a spaCy model to find common and proper nouns, which tags nearly every
-word of a title as a noun. In this module, a word counts as a noun if it contains no digits, is not a function word, and
-does not end in "ed" like a participle. On the four pairs of titles in WebShop's tests, both methods return the same
-fractions. The environment's argument `nouns` replaces this method, for example with a function that calls spaCy.
+Only the detection of nouns differs. WebShop uses a spaCy model, which tags nearly every word of a title as a noun. In
+this module, a word counts as a noun if it contains no digits, is not a function word, and does not end in "ed" like a
+participle. On the four pairs of titles in WebShop's tests, both methods return the same fractions. The environment's
+argument `nouns` replaces this method, for example with a function that calls spaCy.
 """
 
 from __future__ import annotations

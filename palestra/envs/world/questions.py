@@ -160,7 +160,7 @@ def _hops(count: int) -> Callable[[World, Random], Question | None]:
         text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
         answer, *aliases = spellings(world, name, value)
         if answer in text:
-            return None  # the question would contain its answer: "In which city is the University of Brakaton?"
+            return None  # the question would contain its answer, as in "In which city is the University of Brakaton?"
         proof = (*at.proof, _proof(world, at.page, name, value))
         return Question(text=text, answer=answer, aliases=tuple(aliases), kind=f"{count}hop", proof=proof)
 

@@ -1,4 +1,4 @@
-"""Parse the text of an article into facts, represented as strings, with the sentence templates as the only source."""
+"""Parse the text of an article into facts by matching its sentences with the templates. All values are strings."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Permutation:
 
 
 class Split:
-    """Uneven distribution of `children` among `parents`. Each parent gets at least `least` if there are enough.
+    """Uneven distribution of `children` among `parents`. If possible, each parent gets at least `least` children.
 
     The parents are divided into groups with nearly equal numbers of children. Within a group, random weights determine
     the number of children of each parent.

@@ -21,9 +21,9 @@ from palestra.seeding import check_seed
 
 MIN_PAGES, MAX_PAGES = 100, 1_000_000
 NOW = 2000  # the year in which the encyclopedia was written
-FIRST_BIRTH, SPAN = 1500, 380  # every family starts in one of the SPAN years from FIRST_BIRTH on
+FIRST_BIRTH, SPAN = 1500, 380  # every family starts in one of the SPAN years after FIRST_BIRTH
 FAMILY = 8  # people per family
-YOUNGEST_DEATH = 50  # minimum age at death in years; all actions of a person happen at a younger age
+YOUNGEST_DEATH = 50  # minimum age at death in years; everything a person does happens before this age
 
 
 class Date(NamedTuple):
@@ -284,7 +284,7 @@ class World:
         return natives
 
     def person_born_around(self, year: int, chance: int) -> int:
-        """Return a person born around that year or up to some decades later. Callers must check the dates."""
+        """Return a person born around that year or a few decades later. Callers must check the dates."""
         rank = (year - FIRST_BIRTH) * self.families // SPAN + chance % max(1, self.families // 40)
         family = self._age_order.inverse(min(max(rank, 0), self.families - 1))
         return min(family * FAMILY + chance // 7 % 5, self.counts["person"] - 1)
@@ -330,7 +330,7 @@ class World:
         city = self.seat(organisation)
         position = organisation - self.seats_of.of(city)[0]
         drawn = self.random_bytes("seats", city)
-        start = drawn[0] if drawn[1] >= 110 else 0  # prefer type 0, the university, where people study
+        start = drawn[0] if drawn[1] >= 110 else 0  # often start with type 0 to get many universities
         return (start + position) % len(ORGANISATIONS)
 
     def founder(self, organisation: int) -> int:

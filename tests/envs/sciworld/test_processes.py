@@ -75,7 +75,7 @@ def test_nothing_is_written_to_the_working_directory(tmp_path: Path) -> None:
 
 
 def test_rollouts_announce_the_next_episodes() -> None:
-    """A rollout announces its seeds, so that no reset has to wait and no unused episode is built."""
+    """A rollout prepares its next episodes in advance, so that no reset waits and no unused episode is built."""
     waits: list[bool] = []
     wanted: list[TaskKey] = []
 
