@@ -51,7 +51,7 @@ def read_products(folder: Path, count: int | None) -> list[Product]:
 
 
 def read_goals(folder: Path, catalogue: Sequence[Product], *, human: bool) -> list[Goal]:
-    """Read the goals written by people, or the generated goals, one per combination of options."""
+    """Read the goals written by people or, if `human` is false, the generated goals, one per combination of options."""
     if human:
         rows = _read(folder, HUMAN, dict)
         goals = [goal for product in catalogue for goal in _human(product, rows.get(product.asin) or ())]
