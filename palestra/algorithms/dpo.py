@@ -38,7 +38,7 @@ class DPOConfig(DataConfig):
     )
     pairs: int = option(
         1,
-        "Maximum number of preference pairs per task, those with the largest difference in return first; "
+        "Maximum number of preference pairs per task, starting with the largest difference in return; "
         "0 uses all pairs.",
         flag="dpo_pairs",
         at_least=0,

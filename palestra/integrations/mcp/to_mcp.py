@@ -92,7 +92,7 @@ def _build(
         return await run_step(None, action)
 
     async def step_in(episode: str, action: str) -> CallToolResult:
-        """Take one action in an episode that `reset` returned, in the format that `reset` described."""
+        """Take one action in the episode with this id, in the format that `reset` described."""
         return await run_step(episode, action)
 
     server.add_tool(reset, name="reset", structured_output=False)
