@@ -163,7 +163,7 @@ class Client:
         if operation != "close" and ("error" not in response or "seq" in response["error"]):
             seq = response["seq"] if "error" not in response else response["error"]["seq"]
             if seq != self.seq:
-                raise Violation(f"call {self.seq} got the response of call {seq}")
+                raise Violation(f"call {self.seq} received the response to call {seq}")
             self.seq += 1
         return response
 
