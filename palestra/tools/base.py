@@ -18,7 +18,7 @@ from palestra.types import Observation
 __all__ = ["BadCall", "FunctionTool", "Tool", "ToolResult", "Toolset", "tool"]
 
 if TYPE_CHECKING:
-    import asyncio  # imported here because most users of the wrappers never call a tool
+    import asyncio  # for type hints only; functions import it when a tool is first called
     from concurrent.futures import Future
 
 T = TypeVar("T")
@@ -33,12 +33,12 @@ class ToolResult:
     """Result of one tool call."""
 
     text: Observation  # returned to the model
-    ok: bool = True  # False if the call was invalid or the program that it ran failed
+    ok: bool = True  # False if the call was invalid or the program it executed failed
     info: Mapping[str, Any] = field(default_factory=dict)  # JSON-serializable details, such as status and seconds
 
 
 def _has_var_keywords(function: Callable[..., Any]) -> bool:
-    """Return whether `function` accepts `**kwargs`, so that its schema cannot be derived from its signature."""
+    """Return whether `function` accepts `**kwargs`; its schema then cannot be derived from its signature."""
     return bool(function.__code__.co_flags & inspect.CO_VARKEYWORDS)
 
 
@@ -52,16 +52,16 @@ class Toolset:
     """An element of `tools=[...]`: one tool, or several that share a server or a session.
 
     Every episode calls `open` once and uses the returned toolset until `close`. By default, `open` returns the toolset
-    itself, which is right for tools without state. A toolset with state returns a new toolset for each episode: its
-    `close` affects only that episode, and its `fork` copies the current state.
+    itself, which is suitable for stateless tools. A stateful toolset returns a new toolset for each episode, so that
+    `close` affects only that episode and `fork` copies the current state.
     """
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools of this set. Available before `open`, because the prompt describes them."""
+        """The tools of this set. They are available before `open`, because the prompt describes them."""
         return ()
 
-    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # subclasses with randomness or state use it
+    def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # for subclasses with randomness or state
         """Return the toolset for one episode; `seed` is the seed of the episode."""
         return self
 
@@ -80,7 +80,7 @@ class Toolset:
             await in_thread(self.close)
 
     def fork(self) -> Toolset:
-        """Return an independent copy with the current state; a toolset without state returns itself."""
+        """Return an independent copy with the current state; a stateless toolset returns itself."""
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Toolset:
@@ -99,20 +99,21 @@ class Tool(Toolset):
             return str(random.randint(1, sides))
     ```
 
-    Name, description and the JSON schema of the arguments are taken from the class name, its docstring and the type
-    hints of `call`, unless they are set explicitly. `call` may be `async def`; it then runs on one event loop shared by
+    The tool's name, its description and the JSON schema of its arguments are taken from the class name, the docstring
+    and the type hints of `call`, unless they are set explicitly. An `async def call` runs on one event loop shared by
     all tools, so that connections can be reused. A tool that should run on the caller's loop also defines `acall`.
 
-    `call` returns what the model reads: text, a JSON-serializable value or a ToolResult. BadCall and ordinary
+    `call` returns the result for the model: text, a JSON-serializable value or a ToolResult. BadCall and ordinary
     exceptions become an error message for the model. InfrastructureError, ConnectionError, TimeoutError and MemoryError
-    mean that the tool itself failed: they raise ToolFailed, and the episode is retried.
+    indicate that the tool itself failed: `run` raises InfrastructureError (usually its subclass ToolFailed), and the
+    episode is retried.
     """
 
     name: str = ""
     description: str = ""
     parameters: Mapping[str, Any] = {}
-    tag: str | None = None  # `<tag>...</tag>` also calls the tool, with the enclosed text as argument `body`
-    body: str | None = None
+    tag: str | None = None  # `<tag>...</tag>` also calls the tool
+    body: str | None = None  # argument that receives the text between the tags or in the fenced block
     fences: tuple[str, ...] = ()  # a fenced code block in one of these languages also calls the tool
     example: Mapping[str, Any] | None = None  # example arguments in the instructions
 
@@ -127,7 +128,7 @@ class Tool(Toolset):
             if "parameters" not in own and not _has_var_keywords(own["call"]):
                 cls.parameters = function_schema(own["call"], cls.__doc__ or "")
 
-    if TYPE_CHECKING:  # the signature differs from tool to tool
+    if TYPE_CHECKING:  # each tool has its own signature
         call: Callable[..., Any]
         acall: Callable[..., Coroutine[Any, Any, Any]]
     else:
@@ -198,7 +199,7 @@ class FunctionTool(Tool):
         self.function = function
         self.name = str(name or getattr(function, "__name__", ""))
         if not self.name.isidentifier():
-            raise BadValue(f"{function!r} has no valid tool name; give one with tool(function, name=...)")
+            raise BadValue(f"{function!r} has no valid tool name; pass one with tool(function, name=...)")
         self.description = summary(function.__doc__)
         if not self.description:
             raise BadValue(f"{self.name} needs a docstring, which describes the tool to the model")
@@ -239,7 +240,7 @@ _lock = threading.Lock()
 
 
 def on_tool_loop(work: Awaitable[T]) -> Future[T]:
-    """Start `work` on the event loop shared by async tools. It has its own thread, so that sync callers can wait."""
+    """Start `work` on the event loop of all async tools; the loop has its own thread, so that sync callers can wait."""
     import asyncio
 
     global _loop
@@ -267,10 +268,10 @@ async def _on_loop(work: Awaitable[T]) -> T:
     return await wrap_future(on_tool_loop(work))
 
 
-def _forget_loop() -> None:
+def _reset_loop() -> None:
     """Drop the event loop in a forked child, because threads do not survive a fork."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forget_loop)
+os.register_at_fork(after_in_child=_reset_loop)

@@ -1,4 +1,4 @@
-"""Instructions for a model: the available tools, their arguments, how to call them and how often."""
+"""Instructions that describe the available tools to a model: arguments, call syntax and maximum number of calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def instructions(tools: Sequence[Tool], *, fences: bool = True, max_calls: int |
     parts += [_description(tool) for tool in tools]
     parts.append(_call_forms(tools, fences=fences))
     budget = "" if max_calls is None else f" You have {max_calls} tool call{'s' if max_calls != 1 else ''} in total."
-    parts.append(f"End your message with the call; its result comes back in the next message.{budget}")
+    parts.append(f"End your message with the call; the next message contains its result.{budget}")
     return "\n".join(parts)
 
 
@@ -45,10 +45,10 @@ def _call_forms(tools: Sequence[Tool], *, fences: bool) -> str:
     """Describe the ways to call the tools: with a tool's tag, with its fenced block, and with the general syntax."""
     short = [f"<{tool.tag}>{tool.body}</{tool.tag}>" for tool in tools if tool.tag and tool.body]
     blocks = sorted({f"```{tool.fences[0]}" for tool in tools if tool.fences}) if fences else []
-    forms = [f"write {' or '.join(short)}"] if short else []
+    forms = [" or ".join(short)] if short else []
     forms += [f"a fenced block ({', '.join(blocks)})"] if blocks else []
     forms.append(f"<tool_call>{json.dumps({'name': tools[0].name, 'arguments': _example(tools[0])})}</tool_call>")
-    return f"To call {'one' if len(tools) > 1 else 'it'}, {', or '.join(forms)}."
+    return f"To call {'one' if len(tools) > 1 else 'it'}, write {', or '.join(forms)}."
 
 
 def _example(tool: Tool) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class PythonTool(Tool):
             )
         self.stateful = stateful or mode == "stateful"
         self.limits = limits
-        state = "Variables are kept between calls." if self.stateful else "Every call starts a new interpreter."
+        state = "Variables persist between calls." if self.stateful else "Every call starts a new interpreter."
         self.description = (
             "Run Python code and return what it prints. If the last line is an expression, its value is also returned. "
             f"numpy and sympy are installed. {state} There is no network access."

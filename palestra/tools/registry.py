@@ -38,7 +38,7 @@ def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -
 def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None) -> Toolset:
     """Convert an element of `tools=[...]` to a Toolset: a name, a tool, a tool class or a typed function.
 
-    `corpus` is the environment's corpus, if it has one; the name "search" without a source searches it.
+    `corpus` is the environment's corpus or None; a tool named "search" without a source searches this corpus.
     """
     if isinstance(item, Toolset):
         return item

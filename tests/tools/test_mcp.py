@@ -330,7 +330,7 @@ def test_all_pending_calls_fail_with_the_server(plain: McpTools) -> None:
 def test_a_server_that_hangs_is_restarted() -> None:
     with closing(McpTools([PLAIN], timeout=1.0).open(seed=0)) as tools:
         before = int(text_of_call(tools, "pid"))
-        with pytest.raises(ToolFailed, match=r"did not reply to hang within 1 s, nor to other requests"):
+        with pytest.raises(ToolFailed, match=r"did not reply to hang within 1 s or to other requests"):
             run(tools, "hang")
         assert not psutil.pid_exists(before)
         assert int(text_of_call(tools, "pid")) != before
@@ -353,7 +353,7 @@ def test_invalid_output_between_messages_is_ignored(plain: McpTools) -> None:
 
 
 def test_too_much_invalid_output_is_an_error(plain: McpTools) -> None:
-    with pytest.raises(ToolFailed, match=r"it prints output that is not MCP.*the first: 'DEBUG 0"):
+    with pytest.raises(ToolFailed, match=r"it prints output that is not MCP.*the first is 'DEBUG 0"):
         run(plain, "garble", lines=5_000)
     assert text_of_call(plain, "count") == "1"
     with pytest.raises(ToolFailed, match="nonsense"):

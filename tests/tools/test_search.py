@@ -223,7 +223,7 @@ def test_every_form_of_source(tmp_path: Path) -> None:
         ("a.jsonl", "{not json", "line 1 is not valid JSON"),
         ("a.jsonl", '{"text": "x"}\n[1]', "line 2: a row must be a JSON object"),
         ("a.jsonl.gz", "not compressed", "damaged"),
-        ("a.jsonl", '{"title": "x"}', "needs `contents` or `text`, this one has title"),
+        ("a.jsonl", '{"title": "x"}', "needs `contents` or `text`, but this one has title"),
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:

@@ -1,4 +1,7 @@
-"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `tools=["mcp:URL"]`, or `tools=["mcp:FILE.json"]` (`mcpServers`)."""
+"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `tools=["mcp:URL"]` or `tools=["mcp:FILE.json"]`.
+
+The JSON file contains `mcpServers`, as in the configuration of other MCP clients.
+"""
 
 from palestra.tools.mcp.servers import HttpServer, StdioServer
 from palestra.tools.mcp.toolset import McpTools

@@ -73,7 +73,7 @@ class McpConnection:
             ready.cancel()
             raise ToolFailed(message) from None
         except asyncio.CancelledError:
-            await self.abandon("its start was cancelled")
+            await self.abandon("its start was canceled")
             raise
 
     async def stop(self) -> None:
@@ -102,7 +102,7 @@ class McpConnection:
             elif self._session_lost(err):
                 await self.abandon(str(err))
             if not self.alive:
-                raise ToolFailed(f"{self._name} is gone, {name} got no reply: {self._reason}") from err
+                raise ToolFailed(f"{self._name} disconnected before it replied to {name}: {self._reason}") from err
             if loop.time() - start >= self.timeouts.call * 0.99:
                 raise ToolFailed(await self._timed_out(name)) from err
             raise BadCall(f"{name}: {err}") from err
@@ -133,7 +133,7 @@ class McpConnection:
             await asyncio.wait_for(self._client.list_tools(), min(_PROBE_TIMEOUT, self.timeouts.call))
         except Exception:  # noqa: BLE001  # any failure means that the server does not respond
             retry = "restarted" if isinstance(self.server, StdioServer) else "reconnected"
-            message = f"{message}, nor to other requests; it is {retry} for the next call{self.status.details()}"
+            message = f"{message} or to other requests; it will be {retry} for the next call{self.status.details()}"
             await self.abandon(message)
         return message
 
@@ -151,7 +151,7 @@ class McpConnection:
             await asyncio.wait([self._task], timeout=30)
 
     async def _run(self, ready: asyncio.Future[None]) -> None:
-        """Run the whole session in one task: the SDK's contexts must be exited by the task that entered them."""
+        """Run the whole session in one task, because the SDK's contexts must be entered and exited by the same task."""
         mcp = require("mcp", extra="mcp")
         types = require("mcp_types", extra="mcp")
         client_info = types.Implementation(name="palestra", version=__version__)

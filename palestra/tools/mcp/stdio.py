@@ -1,7 +1,7 @@
 """Transport for MCP servers that run as subprocesses.
 
 Unlike the SDK's transport, it records how the process ended, the last part of its standard error and any output that is
-not MCP, for use in error messages. It also limits the length of a line, so that endless output cannot fill the memory.
+not MCP, and includes them in error messages. It also limits the line length, so that endless output cannot fill memory.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from palestra.tools.mcp.servers import StdioServer
 MAX_LINE = 32 * 2**20  # maximum number of bytes per message
 MAX_INVALID_LINES = 1_000  # the connection is closed after this many lines that are not MCP
 _GRACE = 2.0  # seconds that a server has to exit after its input is closed, and again after SIGTERM
-_SHORT_GRACE = 0.2  # the same if the server has already closed its output
+_SHORT_GRACE = 0.2  # used instead of _GRACE if the server has already closed its output or failed
 _EXIT_WAIT = 2.0  # seconds to wait for the process to exit after its output has ended
 _STDERR_CHARS = 2_000  # number of final characters of standard error to keep
 
 
 @dataclass(slots=True)
 class ServerStatus:
-    """What is known about a server process, for error messages."""
+    """Status of a server process, for error messages."""
 
-    ended: str = ""  # why no more messages arrive; "" while the server is running
+    ended: str = ""  # reason why the server sends no more messages; "" while it is running
     invalid_lines: int = 0  # number of output lines that are not MCP
     first_invalid_line: str = ""
     stderr: str = ""  # last part of its standard error
@@ -41,7 +41,7 @@ class ServerStatus:
         parts = []
         if self.invalid_lines:
             first = self.first_invalid_line
-            parts.append(f"It printed {self.invalid_lines} lines that are not MCP messages, the first: {first!r}")
+            parts.append(f"It printed {self.invalid_lines} lines that are not MCP messages; the first is {first!r}")
         if self.stderr.strip():
             parts.append(f"Its standard error ends with: {self.stderr.strip()[-600:]}")
         return ". ".join(["", *parts])
@@ -128,7 +128,7 @@ async def _read(process: asyncio.subprocess.Process, to_session: Any, status: Se
             await to_session.send(message(parsed))
         status.ended = "it prints output that is not MCP"
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        pass  # the session has ended
+        pass  # the session ended
     except (OSError, asyncio.IncompleteReadError) as err:
         status.ended = str(err)
     finally:
@@ -176,11 +176,11 @@ async def _end(process: asyncio.subprocess.Process, status: ServerStatus) -> Non
     transport = getattr(process, "_transport", None)
     if transport is not None:
         with suppress(PermissionError):
-            transport.close()  # other processes may keep the pipes open
+            transport.close()  # close the pipes here, because other processes may still have them open
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Return whether the process exits within `seconds`. `process.wait()` would also wait for its pipes to close."""
+    """Return whether the process exits within `seconds`; `process.wait()` would also wait for its pipes to close."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     while process.returncode is None:

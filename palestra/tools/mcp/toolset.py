@@ -29,7 +29,7 @@ _open_sessions: weakref.WeakSet[McpSession] = weakref.WeakSet()
 
 
 class McpSession:
-    """Session with a server, for one episode or shared by all; connects on demand and reconnects after failures."""
+    """Session with a server, used by one episode or by all; connects on demand and reconnects after failures."""
 
     def __init__(self, server: Server, timeouts: Timeouts, *, stateful: bool) -> None:
         self._connection: McpConnection | None = None
@@ -76,8 +76,8 @@ class McpSession:
                 await before.abandon("it failed")
             if before is not None and self.stateful and before.calls:
                 raise ToolFailed(
-                    f"the MCP server {self.server.name} has ended since the last call ({before.status.ended}), and "
-                    f"its state for this episode is lost{before.status.details()}"
+                    f"the MCP server {self.server.name} stopped after the last call ({before.status.ended}), and its "
+                    f"state for this episode is lost{before.status.details()}"
                 )
             connection = McpConnection(self.server, self.timeouts)
             await connection.start()
@@ -101,7 +101,7 @@ class McpSession:
         if self._connection is not None:  # close() was not called
             self._connection.stop_soon()
 
-    def hand_over(self, other: McpSession) -> None:
+    def transfer(self, other: McpSession) -> None:
         """Move the connection to the session of the next episode if no call has used it."""
         if self.open and not self.used:
             other._connection, self._connection = self._connection, None
@@ -114,10 +114,10 @@ class McpTools(Toolset):
     `mcpServers` as used by other clients, or the content of such a file.
 
     With `session="episode"`, the first call of each episode opens a new session, and starts a new process if `source`
-    is a command. With `session="shared"`, all episodes use the same session, which is right for servers without state.
-    A call times out after `timeout` seconds and the start of a server after `start_timeout` seconds; a server that died
-    or hangs is restarted for the next call. `only` selects tools by name. Tools that have the same name on several
-    servers are prefixed with the name of the server: `files__read`.
+    is a command. With `session="shared"`, all episodes use the same session, which is suitable for stateless servers.
+    A call times out after `timeout` seconds and the start of a server after `start_timeout` seconds; a server that
+    exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool of the
+    same name, the name is prefixed with that of the server: `files__read`.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class McpTools(Toolset):
         copied.__dict__.update(self.__dict__)
         copied._sessions = copied._create_sessions()
         for session, new_session in zip(self._sessions, copied._sessions, strict=True):
-            session.hand_over(new_session)
+            session.transfer(new_session)
         if self._tools is not None:
             new_sessions = dict(zip(self._sessions, copied._sessions, strict=True))
             copied._tools = tuple(McpTool(tool.remote, new_sessions[tool.session], tool.name) for tool in self._tools)
@@ -206,7 +206,7 @@ class McpTools(Toolset):
         if any(session.used for session in self._sessions):
             raise BadValue(
                 "an episode that has called an MCP server cannot be forked: the server's state cannot be copied. "
-                "For a server without state use McpTools(..., session='shared')"
+                "For a stateless server, use McpTools(..., session='shared')"
             )
         return self._copy()
 

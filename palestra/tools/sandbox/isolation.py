@@ -41,8 +41,8 @@ class IsolationLevel:
     """Isolation available on this machine."""
 
     name: Literal["bubblewrap", "none"]
-    why: str = ""  # what the machine lacks for full isolation, if anything
-    fix: str = ""
+    why: str = ""  # reason why full isolation is not available, or ""
+    fix: str = ""  # command or change that makes it available
 
     @property
     def confinement(self) -> str:
@@ -55,7 +55,7 @@ def isolation_level() -> IsolationLevel:
     """Return the isolation that this machine supports, determined by starting bubblewrap once."""
     if sys.platform != "linux":
         return IsolationLevel(
-            name="none", why=f"isolation needs Linux namespaces, this is {sys.platform}", fix="use Linux"
+            name="none", why=f"isolation needs Linux namespaces, but this is {sys.platform}", fix="use Linux"
         )
     bwrap = shutil.which("bwrap")
     if bwrap is None:

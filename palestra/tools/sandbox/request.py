@@ -72,7 +72,7 @@ class ProgramRequest:
         if self._remote_channel is not None:
             handles.append(self._remote_channel.fileno())
         template.send(f"{kind} {limits}".encode(), handles)
-        self._remote.close()  # so that the host reads end-of-file if the template dies
+        self._remote.close()  # so that the host reads end-of-file if the template exits
         if self._remote_channel is not None:
             self._remote_channel.close()
 
@@ -87,7 +87,7 @@ class ProgramRequest:
 
     def parse_reply(self, reply: bytes) -> dict[str, Any]:
         if not reply:
-            raise SandboxDied("the sandbox died while a program ran in it")
+            raise SandboxDied("the sandbox exited while it was running a program")
         outcome: dict[str, Any] = json.loads(reply)
         if "broken" in outcome:
             raise SandboxDied(f"the sandbox could not be set up: {outcome['broken']}")
@@ -104,7 +104,7 @@ class ProgramRequest:
     ) -> Result:
         out, out_cut = self._read(self._out)
         err, err_cut = self._read(self._err)
-        if (out_cut or err_cut) and limit in ("", "disk"):  # output goes to files, whose size is limited
+        if (out_cut or err_cut) and limit in ("", "disk"):  # output is written to files, and these count as disk
             limit = "output"
         return Result(
             stdout=out,

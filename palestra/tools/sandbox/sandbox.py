@@ -30,7 +30,7 @@ class Sandbox:
 
     A program sees a read-only system, a private directory in memory, its own /proc, no network and no environment
     variables of the host. It runs under `limits` as an unprivileged user that cannot gain privileges, and all processes
-    it started are killed when it ends. Programs that mention a module in `preload` find it already imported.
+    it started are killed when it ends. The modules in `preload` are already imported for programs that mention them.
 
     `run` and `session` may be called from many threads and `arun` and `asession` from many tasks concurrently; at most
     `concurrency` programs run at a time, forked from up to `workers` template processes per set of preloaded modules.
@@ -70,7 +70,7 @@ class Sandbox:
         _open_sandboxes.add(self)
 
     def _reset(self) -> None:
-        """Initialize the state without templates; also called after a fork, because the parent owns the templates."""
+        """Set the state to that of a new sandbox; also called after a fork, because the parent owns the templates."""
         self._pid = os.getpid()
         self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: with preloaded modules
         self._lock = threading.Lock()
@@ -95,7 +95,7 @@ class Sandbox:
 
         `files` are created in its directory. `echo` prints the value of a trailing expression, like a notebook. `brief`
         limits tracebacks to the program's own lines. `seed` seeds `random` and numpy's global generator. If the program
-        fails or exceeds a limit, the Result says so; SandboxDied is raised only if the sandbox itself fails repeatedly.
+        fails or exceeds a limit, the Result shows it; SandboxDied is raised only if the sandbox fails repeatedly.
         """
         warm, limits = self._checked(code), limits or self.limits
         with self._semaphore:
@@ -120,7 +120,7 @@ class Sandbox:
                     self._discard(template, err, attempt)
                 finally:
                     self._release(template, request)
-        raise AssertionError("the last attempt raises")
+        raise AssertionError("unreachable: the last attempt raises its error")
 
     async def arun(
         self,
@@ -157,7 +157,7 @@ class Sandbox:
                     self._discard(template, err, attempt)
                 finally:
                     self._release(template, request)
-        raise AssertionError("the last attempt raises")
+        raise AssertionError("unreachable: the last attempt raises its error")
 
     def session(
         self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
@@ -179,7 +179,7 @@ class Sandbox:
                 self._discard(template, err, attempt)
             finally:
                 self._release(template, None)
-        raise AssertionError("the last attempt raises")
+        raise AssertionError("unreachable: the last attempt raises its error")
 
     async def asession(
         self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
@@ -196,7 +196,7 @@ class Sandbox:
             template.close()
 
     def _checked(self, code: str) -> bool:
-        """Raise an exception if `code` cannot be run; return whether it mentions a preloaded module."""
+        """Check that `code` can be run, and return whether it mentions a preloaded module."""
         if self._closed:
             raise BadValue("this sandbox is closed; create another Sandbox()")
         if self._pid != os.getpid():
@@ -309,7 +309,7 @@ def _receive(request: ProgramRequest) -> bytes:
     except TimeoutError as err:
         raise SandboxDied("the sandbox does not respond") from err
     except OSError as err:
-        raise SandboxDied(f"the sandbox is gone: {err}") from err
+        raise SandboxDied(f"the sandbox is no longer running: {err}") from err
 
 
 async def _areceive(request: ProgramRequest, seconds: float) -> bytes:
@@ -320,7 +320,7 @@ async def _areceive(request: ProgramRequest, seconds: float) -> bytes:
     except TimeoutError as err:
         raise SandboxDied("the sandbox does not respond") from err
     except OSError as err:
-        raise SandboxDied(f"the sandbox is gone: {err}") from err
+        raise SandboxDied(f"the sandbox is no longer running: {err}") from err
 
 
 _shared: tuple[int, Sandbox] | None = None

@@ -88,7 +88,7 @@ class TemplateProcess:
             start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach it
         )
         if protected:
-            os.close(handles.pop())  # close `info`: the read below returns when all writers have closed it
+            os.close(handles.pop())  # `info`; the read below returns when all writers have closed it
             with open(read, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):  # noqa: PTH123
                 self._pidfd = os.pidfd_open(json.loads(file.read())["child-pid"])
         else:
@@ -100,7 +100,7 @@ class TemplateProcess:
         try:
             socket.send_fds(self._control, [message], list(handles))
         except OSError as err:
-            raise SandboxDied(f"the sandbox is gone: {err}. {self._last_errors()}") from err
+            raise SandboxDied(f"the sandbox is no longer running: {err}. {self._last_errors()}") from err
 
     def close(self) -> None:
         """Kill the template; the kernel then kills all processes in its pid namespace. Idempotent."""

@@ -67,7 +67,7 @@ def stem(word: str) -> str:
 
 
 def _folded(word: str) -> str:
-    """Return the word without accents if that is ASCII, else unchanged."""
+    """Return the word without accents if the result is ASCII; otherwise return the word unchanged."""
     plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
     return plain if plain and plain.isascii() else word
 

@@ -1,4 +1,4 @@
-"""Build an index folder from passages, with a memory use that does not depend on their number.
+"""Build an index folder from any number of passages in a fixed amount of memory.
 
 Words are counted in batches; each batch is sorted by term and written to disk as a run. The runs are then merged one
 range of terms at a time. Every posting stores its complete BM25 weight, so that a query only has to add weights.
@@ -123,7 +123,7 @@ class _Vocabulary(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         if len(self) > CACHED_WORDS:
-            self.clear()  # most of these words are names and numbers that occur only once
+            self.clear()  # most cached words are names and numbers that occur only once
         term = self._analyse(word)
         number = DROPPED if term is None else self.terms.setdefault(term, len(self.terms))
         self[word] = number

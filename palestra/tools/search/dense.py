@@ -49,7 +49,7 @@ def _unit(rows: NDArray[Any]) -> Vectors:
 class NgramEncoder:
     """Encode texts by hashed character n-grams of length 3 and 4.
 
-    This needs no model, and finds misspelled names that BM25 does not find.
+    This encoder needs no model, and it finds misspelled names that BM25 misses.
     """
 
     name = "ngrams"
@@ -72,7 +72,8 @@ class NgramEncoder:
         row = np.zeros(self.dimensions)
         if hashes:
             values = np.array(hashes, np.int64)
-            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))  # signs cancel collisions
+            # Each hash also determines a sign, so that collisions cancel out on average.
+            np.add.at(row, values % self.dimensions, np.where(values >> 31, 1.0, -1.0))
         return np.asarray(np.sign(row) * np.sqrt(np.abs(row)))  # reduces the weight of repeated words
 
 

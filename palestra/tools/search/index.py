@@ -221,7 +221,7 @@ def _suffix_sums(values: list[float]) -> list[float]:
 
 
 def _candidates(scores: Weights, read: list[Numbers], floor: float) -> Numbers:
-    """Return the passages whose partial score is at least `floor`, in order, by the cheaper of two methods."""
+    """Return the passages whose partial score is at least `floor`, in order, with the faster of two methods."""
     if floor > 0 and sum(map(len, read)) * 2 > len(scores):
         return np.flatnonzero(scores >= np.float32(floor)).astype(np.int32)
     pieces = [docs[scores[docs] >= np.float32(floor)] for docs in read]

@@ -15,7 +15,7 @@ from palestra.errors import BadValue
 
 FORMAT = 2
 META = "palestra-search.json"
-PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; line offsets and the end
+PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; offsets of lines
 TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted terms, offsets, term numbers
 STARTS, DOCS, WEIGHTS, BOUNDS = "postings.starts", "postings.docs", "postings.weights", "postings.bounds"
 VECTORS = "vectors"
@@ -59,7 +59,7 @@ def read_meta(folder: Path) -> IndexMeta:
         raise BadValue(f"{path} cannot be read ({err}); build the index again") from err
     if meta.format != FORMAT:
         raise BadValue(
-            f"{folder} has index format {meta.format}, this version reads format {FORMAT}; build the index again"
+            f"{folder} has index format {meta.format}, but this version reads {FORMAT}; build the index again"
         )
     return meta
 

@@ -87,7 +87,7 @@ def passage_from_row(row: Mapping[str, Any], *, number: int, where: str) -> Pass
     text = next((row[name] for name in _TEXTS if isinstance(row.get(name), str)), None)
     if text is None:
         raise BadValue(
-            f"{where}: a row needs `contents` or `text`, this one has {', '.join(map(str, row)) or 'no fields'}"
+            f"{where}: a row needs `contents` or `text`, but this one has {', '.join(map(str, row)) or 'no fields'}"
         )
     title = row.get("title")
     return Passage(id=passage_id, title=title if isinstance(title, str) else "", text=text)

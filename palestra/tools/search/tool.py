@@ -112,7 +112,7 @@ class SearchTool(Tool):
     def page(self, hit: Hit) -> list[Passage]:
         """Return the page that a hit belongs to: all passages with the same title, in order.
 
-        If the tool uses a search server, the page consists of the hits for a search for the title.
+        If the tool uses a search server, the page consists of the passages that a search for the title finds.
         """
         if self._remote is not None:
             return on_tool_loop(_remote_page(self._remote, hit)).result()
@@ -150,7 +150,7 @@ async def _remote_page(remote: Retriever, hit: Hit) -> list[Passage]:
 
 def _checked(query: str) -> str:
     if not query.strip():
-        raise BadCall("`query` is empty; give the words to search for")
+        raise BadCall("`query` is empty; it must contain the words to search for")
     return query.strip()
 
 

@@ -33,7 +33,7 @@ class ConfinementSlot:
     def __init__(self, index: int, network: int) -> None:
         self.index = index
         self.network = network  # descriptor of a network namespace in which no interface is up, or -1
-        self.plans: dict[bytes, Steps] = {}  # prepared steps, by serialized limits
+        self.plans: dict[bytes, Steps] = {}  # prepared steps, keyed by serialized limits
 
 
 Steps = list[tuple[Callable[..., int], tuple[Any, ...]]]  # functions that return 0 on success
@@ -42,8 +42,8 @@ Steps = list[tuple[Callable[..., int], tuple[Any, ...]]]  # functions that retur
 class Confinement:
     """Steps that confine a process, prepared in the template and executed in its forks.
 
-    Every memory page that a fork writes to is copied, which costs more than most system calls. `plan` therefore
-    prepares all arguments in the template, so that the fork only has to make the system calls.
+    Every memory page that a fork writes to is copied, which takes longer than most system calls. Therefore `plan`
+    prepares all arguments in the template, and the fork only has to make the system calls.
     """
 
     def __init__(self, *, level: str, first_uid: int) -> None:
@@ -85,7 +85,7 @@ class Confinement:
         return ConfinementSlot(index, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def before_fork(self) -> None:
-        """Make the next fork the init process of a new pid namespace; the kernel kills the others when it exits."""
+        """Make the next fork the init process of a new pid namespace, whose processes the kernel kills at its exit."""
         if self.level != "none":
             self._execute([(self._libc.setns, (self._pids, _NEWPID)), (self._libc.unshare, (_NEWPID,))])
 
@@ -100,7 +100,7 @@ class Confinement:
         options = f"size={limits['disk']},nr_inodes={FILES},mode={mode},uid={uid},gid={gid}".encode()
         steps: Steps = [
             (libc.setns, (slot.network, _NEWNET)),
-            # The system call filter refuses IPC and UTS calls, so their namespaces are needed only without it.
+            # The system call filter refuses IPC and UTS calls; without the filter, new namespaces are needed for them.
             (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),
             (libc.mount, (b"tmpfs", HOME.encode(), b"tmpfs", _NOSUID | _NODEV, options)),
             *(step for path, relocated in self._covered for step in self._mount_again(path, relocated)),
@@ -109,10 +109,10 @@ class Confinement:
         if root:
             steps.append((_set_user, (uid,)))  # this drops all capabilities
         else:
-            steps.append((libc.unshare, (_NEWUSER,)))  # separate process count; no user ids are mapped
+            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately; maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
-        steps.append((_set_limits, (self._limits(limits),)))  # after unshare: new user namespaces inherit limits
+        steps.append((_set_limits, (self._limits(limits),)))  # after unshare, which copies the limits
         steps.append((libc.prctl, (_PR_SET_DUMPABLE, 1, None, 0, 0)))  # otherwise /proc/self would be unreadable
         steps.append((libc.prctl, (_PR_SET_NO_NEW_PRIVS, 1, None, 0, 0)))
         return steps

@@ -56,7 +56,7 @@ class ProgramRunner:
         return 0, ""
 
     def _compiled(self, text: str, name: str) -> tuple[CodeType | None, CodeType | None]:
-        """Compile the program and, separately, its last expression if its value is to be printed."""
+        """Compile the program; with `echo`, compile a trailing expression separately."""
         if not self._echo:
             return compile(text, name, "exec", dont_inherit=True), None
         tree = ast.parse(text, name)
@@ -74,7 +74,7 @@ class ProgramRunner:
             for line in shown.format():
                 sys.stderr.write(line)
             sys.stderr.flush()
-        except BaseException:  # noqa: BLE001  # for example, memory or stack is exhausted
+        except BaseException:  # noqa: BLE001  # for example, the memory or the stack is exhausted
             _write(f"{type(err).__name__}\n")
 
     def _trim(self, shown: Any) -> None:

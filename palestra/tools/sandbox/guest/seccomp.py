@@ -1,9 +1,9 @@
 """System call filter (seccomp BPF) that makes dangerous calls fail with an error.
 
 The filter refuses system calls that agents' programs do not need and that have been used to escape from sandboxes:
-creating namespaces, mounting, accessing the memory of other processes, kernel keys, BPF programs, kernel modules, and
-allocating memory that no limit covers. Socket families other than Unix and IP are refused because network namespaces do
-not confine all of them (for example vsock).
+creating namespaces, mounting, accessing the memory of other processes, using kernel keys, loading BPF programs or
+kernel modules, and allocating memory that no limit covers. Socket families other than Unix and IP are refused because
+network namespaces do not confine all of them (for example vsock).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Template process: a pre-started interpreter that forks a process for every program, monitors it and reports its exit.
 
-A request is one message on the control socket with these file descriptors: the connection on which to report the
-outcome, a file with the code and its files, and the program's standard output, error and input. The template never
-reads the request file, so that its forks contain no data of earlier programs. A few forks are created in advance and
-wait, already confined, for the next requests with the same limits. Closing the connection kills the program.
+A request is one message on the control socket with these file descriptors: the connection for reporting the outcome,
+the request file with the code and its input files, and the program's standard output, error and input. The template
+never reads the request file, so that its forks contain no data of earlier programs. A few forks are created and
+confined in advance; they wait for the next requests with the same limits. Closing the connection kills the program.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from palestra.tools.sandbox.guest.paths import HOME
 from palestra.tools.sandbox.guest.program import ProgramRunner
 
 CHECK_INTERVAL = 0.05  # seconds between checks of the programs' resource usage
-MIN_WAITING, MAX_WAITING = 1, 5  # prepared processes: when the minimum is reached, fork up to the maximum
+MIN_WAITING, MAX_WAITING = 1, 5  # prepared processes: if at most the minimum is left, fork until the maximum
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
@@ -44,10 +44,10 @@ class ProgramProcess:
         self.gate: socket.socket | None = gate  # sends the request to the process
         self.limits = limits
         self.folder = folder
-        self.connection: socket.socket | None = None  # to the host; None while the process waits for a program
+        self.connection: socket.socket | None = None  # connection to the host, or None before a program is received
         self.started = 0.0
         self.deadline: float | None = None
-        self.limit = ""  # the limit for which the process was killed
+        self.limit = ""  # the exceeded limit, if the process was killed for it
 
     def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:
         """Send a program to the process; its outcome will be reported on `connection`."""
@@ -57,7 +57,7 @@ class ProgramProcess:
         if self.limits["once"]:
             self.deadline = self.started + self.limits["wall"]
         if self.gate is not None:
-            with contextlib.suppress(OSError):  # if the process has died, its exit is handled as usual
+            with contextlib.suppress(OSError):  # if the process has exited, `_finish` handles this
                 socket.send_fds(self.gate, [message], handles)
             self.gate.close()
             self.gate = None
@@ -78,9 +78,9 @@ class Template:
         self._confinement = confinement
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
-        self._processes: dict[int, ProgramProcess] = {}  # by pidfd; both waiting and running
-        self._connected: dict[int, ProgramProcess] = {}  # by connection; running only
-        self._waiting: list[tuple[bytes, ProgramProcess]] = []  # with serialized limits; newest last
+        self._processes: dict[int, ProgramProcess] = {}  # waiting and running processes, by pidfd
+        self._connected: dict[int, ProgramProcess] = {}  # running processes, by connection
+        self._waiting: list[tuple[bytes, ProgramProcess]] = []  # (serialized limits, process), newest last
         self._prepare_for = b""  # limits for which to fork processes in advance
         self._limits: dict[bytes, dict[str, Any]] = {}
         self._slots: list[ConfinementSlot] = []  # slots that can be reused
@@ -153,8 +153,8 @@ class Template:
     def _prepare(self) -> None:
         """Fork processes for future requests, with the limits of the most recent request.
 
-        Several are forked at once: after a fork, every page that the template writes to is copied, so that consecutive
-        forks are cheaper.
+        Several are forked in a row, because every page that the template writes to after a fork is copied, and
+        consecutive forks share this cost.
         """
         limits, self._prepare_for = self._prepare_for, b""
         count = 0
@@ -203,7 +203,7 @@ class Template:
         return self._confinement.new_slot(self._slot_count)
 
     def _run_child(self, slot: ConfinementSlot, steps: Steps, gate: socket.socket, folder: str) -> None:
-        """In the forked process: confine it, wait for a program, and run it. Does not return."""
+        """Confine the forked process, wait for a program, and run it. Called in the fork; does not return."""
         code = 1
         try:
             try:
@@ -214,7 +214,7 @@ class Template:
                 ProgramRunner(echo=True, brief=True).run(b"print(end='')")
                 kind, handles, _, _ = socket.recv_fds(gate, 16, 8)
                 if not kind:
-                    os._exit(0)  # the template closed the gate: this process is not needed
+                    os._exit(0)  # the template closed the socket because this process is not needed
                 job = Job(handles[0])
                 session = kind.startswith(b"session")
                 stdin = handles[3] if kind.endswith(b"+") else os.open(os.devnull, os.O_RDONLY)
@@ -266,7 +266,7 @@ class Template:
             self._clean_up(process)
         self._slots.append(process.slot)
         setup_error = self._setup_error(process.slot) if status else ""
-        if process.connection is None:  # it had not received a program yet
+        if process.connection is None:  # no program was sent to it
             self._waiting = [(limits, other) for limits, other in self._waiting if other is not process]
             if process.gate is not None:
                 process.gate.close()
@@ -322,7 +322,7 @@ class Template:
                     process.kill("cpu")
 
     def _clean_up(self, process: ProgramProcess) -> None:
-        """If there are no namespaces, kill the processes that the program left running and remove its directory."""
+        """Kill the processes that the program left running, and remove its directory; not needed with namespaces."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         own = {other.pid for other in self._processes.values()}
@@ -390,7 +390,7 @@ def main() -> None:
     template = Template(control, confinement)
     sys.argv = ["main.py"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "palestra"]:
-        del sys.modules[name]  # so that a program sees the modules of a new interpreter
+        del sys.modules[name]  # a new interpreter would not have these modules either
     gc.collect()
     gc.disable()
     gc.freeze()  # otherwise the first collection in each fork would copy every page
