@@ -60,7 +60,7 @@ def boxed(answer: object) -> str:
 
 
 def last_code(text: str, languages: Collection[str] = ("", "py", "python", "python3")) -> str | None:
-    """Return the content of the last closed fenced block in one of `languages` ("": no language), or None."""
+    """Return the content of the last closed fenced block in one of `languages` ("" for no language), or None."""
     code: str | None = None
     opened: tuple[str, int] | None = None
     for fence in _FENCE_LINE.finditer(text):
@@ -89,7 +89,7 @@ def last_tagged(text: str, tag: str = "answer") -> str | None:
 
 
 def read_int(text: str) -> int | None:
-    """Return an integer of at most nine ASCII digits, or None."""
+    """Parse an integer of at most nine ASCII digits; return None for other text."""
     number = _SMALL.get(text)
     if number is not None:
         return number
@@ -98,7 +98,7 @@ def read_int(text: str) -> int | None:
 
 
 def read_ints(text: str, count: int) -> list[int] | None:
-    """Return exactly `count` integers separated by spaces or commas, with or without brackets, or None."""
+    """Parse exactly `count` integers separated by spaces or commas, optionally in brackets; None for other text."""
     fields = text.strip(" \t\n[]()").replace(",", " ").split()
     if len(fields) != count:
         return None
@@ -213,8 +213,8 @@ def first_calls(
 
     `names` are the names of the tools. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
     block, to the tool that it calls and to the argument that receives the enclosed text. Calls inside `<think>` are
-    ignored, unless `</think>` is missing. A call that is not closed is an error; with `unclosed`, a tag without closing
-    tag extends to the end of the reply, for models whose generation stops at the closing tag.
+    ignored, unless `</think>` is missing. A call without its closing tag is an error. With `unclosed`, such a call
+    extends to the end of the reply instead, for models whose generation stops at the closing tag.
     """
     start = text.rfind("</think>") + 1
     bare = text[start and start + 7 :].lstrip()
@@ -251,7 +251,7 @@ def first_calls(
             elif unclosed and called is not None:
                 return _one(called, text[body:], len(text), form)
             elif unfinished is None:
-                error = f"a call that starts with {mark} must end with {closer}; nothing was called"
+                error = f"a call that starts with {mark} must end with {closer}; no tool was called"
                 unfinished = CallSpan(calls=({"error": error},), end=len(text), form="tag" if called else "tool_call")
             continue
         if called is not None:
@@ -280,7 +280,7 @@ def _one(called: tuple[str, str], body: str, end: int, form: str) -> CallSpan:
 
 
 def _tagged_calls(text: str, body: int, end: int) -> CallSpan:
-    """Return the calls in the `<tool_call>` at `body` and in those that directly follow it."""
+    """Return the calls in the `<tool_call>` element at `body` and in the elements that directly follow."""
     calls: list[dict[str, Any]] = []
     opener, closer = "<tool_call>", "</tool_call>"
     while True:
@@ -322,7 +322,7 @@ def _mistral_calls(text: str, body: int) -> CallSpan:
 def _bare_calls(
     text: str, start: int, names: Collection[str], fences: Mapping[str, tuple[str, str]]
 ) -> CallSpan | None:
-    """Return the calls of a reply that consists only of calls (Llama). JSON that names no tool is not a call."""
+    """Return the calls of a reply that consists only of calls (Llama). JSON without a tool's name is not a call."""
     marker = "<|python_tag|>"
     tagged = text.startswith(marker, start)
     start += len(marker) if tagged else 0
@@ -347,7 +347,7 @@ _SHAPE = 'a call must be an object with "name" and "arguments", and "arguments" 
 
 
 def _json_calls(text: str) -> tuple[list[dict[str, Any]], str]:
-    """Return the calls in a JSON text and an error message, one of which is empty."""
+    """Return the calls in a JSON text and "", or an empty list and an error message."""
     try:
         value = _JSON.decode(text)
     except (ValueError, RecursionError):
@@ -364,4 +364,4 @@ def _why_not_json(text: str) -> str:
         return f"{err.msg} at character {err.pos}"
     except RecursionError:
         return "it is nested too deeply"
-    return "there is text after it"
+    return "text follows the JSON value"

@@ -1,8 +1,8 @@
 r"""Parse the structure of a mathematical answer: lists, sets, intervals, matrices, relations and leaves.
 
 `normalize` removes formatting that does not change the meaning (dollar signs, \left, \boxed, thin spaces, bold);
-`parse_answer` finds the structure. Both accept any text. Leaves stay unparsed text, which `expression_parser` or the
-symbolic pool parses later.
+`parse_answer` finds the structure. Both accept any text. Leaves contain unparsed text; `expression_parser` or the
+symbolic pool parses it later.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle"}
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A single expression, or text."""
+    """A single expression or plain text."""
 
     text: str
 
@@ -66,7 +66,7 @@ class Leaf:
 class Group:
     """Several parts, in brackets "(", "[" or "{", without brackets, or as a ratio ("|").
 
-    `closed` tells which ends of an interval are closed.
+    For an interval, `closed` contains one flag per end: whether that end is closed.
     """
 
     bracket: Literal["(", "[", "{", "", "|"]
@@ -90,7 +90,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A chain of equations or inequalities, such as 0 < x <= 1: its sides, and the operators between them."""
+    """A chain of equations or inequalities, such as 0 < x <= 1, stored as its sides and the operators between them."""
 
     sides: tuple[str, ...]
     operators: tuple[str, ...]
@@ -221,7 +221,7 @@ _OPENS = frozenset(["(", "[", "{", "\\{", "\\begin{", "\\langle"])
 
 
 def _top_level_spans(text: str) -> list[tuple[int, int]]:
-    """Return the spans (start, end) of text outside all brackets; any closing bracket closes any opening one."""
+    """Return the spans (start, end) of text outside all brackets; a closing bracket may have another shape."""
     depth, at, spans = 0, 0, []
     for bracket in _BRACKETS.finditer(text):
         if bracket[0] in _OPENS:
@@ -251,7 +251,7 @@ def _split(text: str, separator: str | re.Pattern[str]) -> list[str]:
         if match.end() > match.start() and any(start <= match.start() < end for start, end in spans):
             cuts.append(match.span())
             if len(cuts) > MAX_ITEMS:
-                raise TooLarge(f"a list of more than {MAX_ITEMS} parts")
+                raise TooLarge(f"a list has more than {MAX_ITEMS} parts")
     parts, at = [], 0
     for start, end in cuts:
         parts.append(text[at:start])
@@ -272,12 +272,12 @@ def _split_relation(text: str) -> Relation:
             operators.append(_OPERATOR.get(match[0], match[0]))
             at = match.end()
             if len(operators) > 10:
-                raise TooLarge("a chain of many relations")
+                raise TooLarge("a chain has more than 10 relations")
     return Relation((*sides, text[at:].strip()), tuple(operators))
 
 
 def _group(text: str, depth: int) -> Node | None:
-    """Parse the text if it is a single list in brackets, else return None."""
+    """Parse the text if it is a single list in brackets; otherwise return None."""
     match = re.match(r"\\\{|\\langle(?![A-Za-z])|[(\[{]", text)
     if match is None:
         return None
@@ -333,5 +333,5 @@ def _matrix(text: str, depth: int) -> Matrix | None:
     body = body.removesuffix("\\\\").replace("\\hline", "")
     rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?|\\cr(?![A-Za-z])", body) if row.strip()]
     if len(rows) > MAX_ITEMS or any(row.count("&") > MAX_ITEMS for row in rows):
-        raise TooLarge("a matrix of hundreds of rows")
+        raise TooLarge(f"a matrix has more than {MAX_ITEMS} rows or columns")
     return Matrix(tuple(tuple(parse_answer(cell, depth + 1) for cell in row.split("&")) for row in rows))

@@ -26,7 +26,7 @@ class SplitAssert:
     check: str  # expression that uses only VALUES, built-in names and the imports of `setup`
     expected: Any = _MISSING  # the expected value, if the check has the form `V[0] == expected`
     setup: str  # the imports among the setup statements
-    compares_values: bool  # the submission computes both sides of a comparison
+    compares_values: bool  # True if the submission computes both sides of a comparison
 
     @property
     def is_data(self) -> bool:
@@ -92,7 +92,7 @@ class _CallReplacer(ast.NodeTransformer):
 
 
 def _root(node: ast.expr) -> ast.expr:
-    """Return the first expression in a chain of calls, attributes and subscripts, skipping list(...), str(...) etc."""
+    """Return the first expression in a chain of calls, attributes and subscripts, ignoring conversions like list()."""
     while True:
         match node:
             case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in _CONVERSIONS:

@@ -21,8 +21,8 @@ from time import monotonic
 from types import CodeType, ModuleType
 from typing import Any
 
-RESULT = 200  # descriptor for results; higher than those that programs open
-IN, OUT, ERR = 201, 202, 203  # files for a test's standard streams; emptied before each test
+RESULT = 200  # descriptor for results; programs do not use numbers this high
+IN, OUT, ERR = 201, 202, 203  # files for a test's standard streams, truncated before each test
 MAX_STDERR = 2_000  # number of final bytes of standard error to return
 _STREAMS = (("r", "surrogateescape"), ("w", "surrogateescape"), ("w", "backslashreplace"))
 
@@ -102,12 +102,12 @@ def _wait(pid: int, deadline: float) -> tuple[str, int, float]:
         signal.sigtimedwait({signal.SIGCHLD}, left)
 
 
-_initial_files: set[str] = set()  # files to keep, such as an interpreter that is installed in this folder
+_initial_files: set[str] = set()  # files that tests did not create, such as an interpreter installed in this folder
 
 
 def _clean_up() -> None:
     """Kill the processes that a test started and remove its files."""
-    if os.getpid() == 1:  # in a pid namespace: all other processes were started by the test
+    if os.getpid() == 1:  # in its own pid namespace, where all other processes were started by the test
         with contextlib.suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -130,7 +130,7 @@ def _read(handle: int, limit: int) -> tuple[str, bool]:
 
 
 def _run_child(code: CodeType, source: str, names: dict[str, list[str]], test: dict[str, Any], job: Any) -> None:
-    """In the forked process: run the program, or call its functions. Does not return."""
+    """Run the program or call its functions. Called in the forked process; does not return."""
     exit_code = 1
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
@@ -210,12 +210,12 @@ def _report(err: BaseException) -> None:
     try:
         text = "".join(traceback.format_exception_only(type(err), err))
         os.write(2, text.encode("utf-8", "replace")[-MAX_STDERR:])
-    except BaseException:  # noqa: BLE001  # for example, memory or stack is exhausted
+    except BaseException:  # noqa: BLE001  # for example, the memory or the stack is exhausted
         os.write(2, f"{type(err).__name__}\n".encode())
 
 
 def _provide(space: dict[str, Any], source: str, names: dict[str, list[str]]) -> None:
-    """Import the names that solutions use without importing them, like most online judges."""
+    """Import names that solutions often use without importing them, as most online judges do."""
     for module, wanted in names.items():
         if any(name in source for name in wanted):
             loaded = __import__(module)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from palestra.tools.sandbox import Limits, Sandbox
 
-_NAMES = {  # names that solutions to call-based problems use without importing them
+_NAMES = {  # names that solutions to call-based problems often use without importing them
     "typing": ["List", "Dict", "Tuple", "Set", "Optional", "Any", "Union", "Callable", "Iterable", "Deque"],
     "collections": ["defaultdict", "deque", "Counter", "OrderedDict", "collections."],
     "heapq": ["heappush", "heappop", "heapify", "heapq."],
@@ -31,7 +31,7 @@ _NAMES = {  # names that solutions to call-based problems use without importing 
 class TestOutput:
     """Outcome of one test's process."""
 
-    __test__ = False  # tells pytest that this is not a test class
+    __test__ = False  # prevents pytest from collecting this class
 
     exit_code: int  # negative signal number if a signal killed the process
     limit: str  # the limit that the process exceeded, or ""
@@ -48,7 +48,7 @@ def run_batch(
 ) -> list[TestOutput]:
     """Run each test in its own process within one sandbox; with `stop`, stop after the first test that fails.
 
-    If a test terminates the whole sandbox program (for example by exceeding the memory limit), the list ends with it.
+    If a test terminates the whole sandbox program (for example by exceeding the memory limit), no later test is run.
     """
     work = {"tests": list(tests), "stop": stop, "cpu": limits.cpu, "wall": limits.wall, "output": int(limits.output)}
     count = len(tests)
@@ -56,7 +56,7 @@ def run_batch(
         limits,
         wall=count * limits.wall + 5.0,
         cpu=count * limits.cpu + 5.0,
-        output=count * (6 * int(limits.output) + 20_000),  # size of the output when encoded as JSON
+        output=count * (6 * int(limits.output) + 20_000),  # maximum size when encoded as JSON
     )
     result = sandbox.run(f"{_batch_program()}main({source!r}, {_NAMES!r})\n", stdin=json.dumps(work), limits=total)
     outputs = []
@@ -70,7 +70,7 @@ def run_batch(
             break  # the submission wrote this line; the remaining tests count as failed
     if len(outputs) < count and not (stop and outputs and not outputs[-1].ok):
         outputs.append(
-            TestOutput(exit_code=1, limit=result.limit or "", out="", err=result.stderr or "the sandbox ended early")
+            TestOutput(exit_code=1, limit=result.limit or "", out="", err=result.stderr or "the sandbox exited early")
         )
     return outputs
 

@@ -51,11 +51,16 @@ def grade_code(
 ) -> Grade:
     """Grade a program: it is correct if all hidden tests pass; the score is the fraction of tests that passed.
 
-    `tests`: see `palestra.grading.hidden_tests`. `function`: name of the function to call, if the tests do not contain
-    it. `limits`: resource limits per test. `stop_early`: start no more tests after a failure. `tolerance`: relative or
-    absolute difference up to which numbers count as equal. `max_tests`: run only this many tests, the longest ones.
-    `parallel`: number of concurrent tests. `sandbox`: used instead of the shared sandbox. Raises SandboxDied, an
-    InfrastructureError, if the sandbox fails.
+    Raises SandboxDied, which is an InfrastructureError, if the sandbox fails.
+
+    - `tests`: the hidden tests, in a format that `palestra.grading.hidden_tests` supports
+    - `function`: name of the function to call, if the tests do not contain it
+    - `limits`: resource limits per test
+    - `stop_early`: start no more tests after a failure
+    - `tolerance`: relative or absolute difference up to which numbers count as equal
+    - `max_tests`: maximum number of tests to run; the longest tests are selected
+    - `parallel`: number of concurrent tests
+    - `sandbox`: sandbox to use instead of the shared one
     """
     from palestra.tools.sandbox import Limits, shared_sandbox
 
@@ -66,7 +71,7 @@ def grade_code(
         hidden_tests = sorted(hidden_tests, key=_size, reverse=True)[:max_tests]
     if len(program) > MAX_PROGRAM:
         return Grade(
-            correct=False, score=0.0, why=f"the program has {len(program)} characters, the maximum is {MAX_PROGRAM}"
+            correct=False, score=0.0, why=f"the program has {len(program)} characters; the maximum is {MAX_PROGRAM}"
         )
     if "\0" in program:
         return Grade(correct=False, score=0.0, why="the program contains a NUL character", hint="It does not compile.")
@@ -78,8 +83,8 @@ def grade_code(
     if passed == len(hidden_tests):
         return Grade(correct=True, score=1.0, why=f"passed all {passed} hidden tests")
     number, failed = min(((n, o) for n, o in outcomes.items() if not o.passed), key=lambda pair: pair[0])
-    executed = "" if len(outcomes) == len(hidden_tests) else f" of {len(outcomes)} run"
-    why = f"passed {passed}{executed} of {len(hidden_tests)} hidden tests; test {number + 1}: {failed.why}"
+    executed = "" if len(outcomes) == len(hidden_tests) else f" ({len(outcomes)} executed)"
+    why = f"passed {passed} of {len(hidden_tests)} hidden tests{executed}; test {number + 1}: {failed.why}"
     hint = f"It passed {passed} of {len(outcomes)} hidden tests. One failure: {failed.hint}"
     return Grade(correct=False, score=passed / len(hidden_tests), why=why, hint=hint)
 
@@ -95,7 +100,7 @@ def _size(test: HiddenTest) -> int:
 
 
 def _run_all(submission: _Submission, tests: list[HiddenTest], *, parallel: int) -> dict[int, _Outcome]:
-    """Return the outcomes by index of the test; with `stop_early`, only those of the tests that were started."""
+    """Return the outcomes by test index; with `stop_early`, tests that were not started are missing."""
     numbered = list(enumerate(tests))
     outcomes: dict[int, _Outcome] = {}
     if submission.stop_early:  # most incorrect programs fail the first test
@@ -221,7 +226,7 @@ _ENDED_EARLY = _Outcome(
 
 
 class _TestTask:
-    """A test in the format of `batch_program`, with a secret key that proves that a result is genuine."""
+    """A test in the format of `batch_program`, with a secret key that a genuine result contains."""
 
     def __init__(self, test: HiddenTest, *, whole: bool = False) -> None:
         self.test = test
@@ -250,8 +255,8 @@ class _TestTask:
 
 def _failure(output: TestOutput) -> _Outcome:
     if output.limit:
-        reason = f"stopped at its limit of {output.limit}"
-        return _Outcome(passed=False, why=reason, hint=f"{reason}.")
+        reason = f"exceeded its {output.limit} limit"
+        return _Outcome(passed=False, why=reason, hint=f"it {reason}.")
     last = output.err.strip().rpartition("\n")[2]
     reason = clip(last, 200) or (
         f"exit code {output.exit_code}" if output.exit_code >= 0 else f"signal {-output.exit_code}"

@@ -200,7 +200,7 @@ def _bounded(number: Fraction) -> Fraction:
 
 
 def _bits(value: Value) -> int:
-    """Return roughly how many bits a power of the value grows by when the exponent is incremented."""
+    """Estimate how many bits a power of the value gains when its exponent is incremented."""
     polys = (value.num, value.den)
     digits = max((f.numerator.bit_length() + f.denominator.bit_length() for p in polys for f in p.values()), default=0)
     terms = max(len(poly) for poly in polys)
@@ -240,7 +240,7 @@ def _squarefree(number: int) -> tuple[int, int]:
             number //= factor
             inside *= factor
         factor += 1 if factor == 2 else 2
-    whole = math.isqrt(number)  # what remains has at most two prime factors
+    whole = math.isqrt(number)  # the remaining number has at most two prime factors
     if whole * whole == number:
         return outside * whole, inside
     return outside, inside * number

@@ -117,7 +117,7 @@ def _from_case(case: Mapping[str, Any], function: str | None) -> list[HiddenTest
     if name and kind not in ("stdin", "stdin_stdout"):
         return [_call(name, case["input"], case["output"], wrapped=False)]
     if "function" in kind:
-        raise BadValue("a functional test needs the name of the function: `fn_name`, or function=...")
+        raise BadValue("a functional test needs the name of the function; set `fn_name` or pass function=...")
     return [StdinTest(stdin=_text(case["input"]), expected=_text(case["output"]))]
 
 
@@ -158,7 +158,7 @@ def _asserts(sources: Sequence[str], setup: str, function: str | None) -> list[H
 def _checks(check: ast.FunctionDef, setup: str, function: str | None) -> list[HiddenTest]:
     """Read HumanEval's check function, whose argument `candidate` is the function to test."""
     if not function:
-        raise BadValue("check(candidate) needs the name of the function: `entry_point`, or function=...")
+        raise BadValue("check(candidate) needs the name of the function; set `entry_point` or pass function=...")
     renamed = copy.deepcopy(check)
     candidate = check.args.args[0].arg
     for node in ast.walk(renamed):

@@ -105,8 +105,8 @@ class Matcher:
             quotient = f"\\frac{{{top}}}{{{bottom}}}"
             return self.leaf(leaf.text, quotient) if swapped else self.leaf(quotient, leaf.text)
         if group.bracket == "|":
-            clock = ":".join(item.text for item in group.items if isinstance(item, Leaf))
-            return re.sub(r"\s*(?:\\text\{)?\s*[ap]\.?m\.?\s*\}?$", "", leaf.text, flags=re.I) == clock  # 10:30 am
+            time = ":".join(item.text for item in group.items if isinstance(item, Leaf))  # such as 10:30
+            return re.sub(r"\s*(?:\\text\{)?\s*[ap]\.?m\.?\s*\}?$", "", leaf.text, flags=re.I) == time
         return False
 
     def _unions(self, gold: Node, answer: Node) -> bool:
@@ -144,7 +144,7 @@ class Matcher:
         """Return whether the relation has the form `name = value`, so that its right side is the answer."""
         if not set(relation.operators) <= {"=", "\\approx"}:
             return False
-        return _names_something(relation.sides[0]) or self._is_true_equation(relation)
+        return _is_name(relation.sides[0]) or self._is_true_equation(relation)
 
     def _is_true_equation(self, relation: Relation) -> bool:
         """Return whether the relation is a true equation between numbers, such as 2+3=5."""
@@ -245,7 +245,7 @@ class Matcher:
         equal = self._results.get((gold, answer))
         if equal is None:
             if self._comparisons_left <= 0:
-                raise TooLarge("it needs too many comparisons")
+                raise TooLarge("too many symbolic comparisons are needed")
             self._comparisons_left -= 1
             equal = self._results[gold, answer] = self._symbolically_equal(gold, answer)
         return equal
@@ -343,7 +343,7 @@ def _in_radians(text: str) -> str:
     return re.sub(r"(\d+(?:\.\d+)?)\s*\u00b0", r"(\\frac{\1\\pi}{180})", text)
 
 
-def _names_something(side: str) -> bool:
+def _is_name(side: str) -> bool:
     """Return whether the left side of an equation is a name (x, f(2), x+y, Area) and not a term such as 2x."""
     bare = re.sub(r"_(?:\{[^{}]*\}|\w)", "", side)
     bare = re.sub(r"(?<=[A-Za-z}])\s*\([^()]*\)", "", bare)
@@ -352,7 +352,7 @@ def _names_something(side: str) -> bool:
 
 
 def _bounded_value(text: str) -> tuple[Value | None, bool]:
-    """Return the value, or None if it cannot be represented, and whether it exceeds the supported size."""
+    """Return (value, False), or (None, True) if the value is too large, or (None, False) if it is unsupported."""
     try:
         return parse_value(text), False
     except TooLarge:

@@ -33,7 +33,7 @@ _SETS = re.compile(
 _FAILURES = {
     "time": "the comparison took longer than {seconds:g} s",
     "memory": "the comparison needed too much memory",
-    "nesting": "it is nested too deeply",
+    "nesting": "the answer is nested too deeply",
     "crash": "the comparison crashed the algebra system twice",
 }
 
@@ -52,7 +52,7 @@ def grade_math(
 ) -> Grade:
     """Grade a mathematical answer: it is correct if it equals the gold answer, or one of several gold answers.
 
-    `tolerance`: relative difference up to which numbers count as equal. `seconds`: CPU time limit for symbolic
+    Numbers count as equal up to the relative difference `tolerance`. `seconds` is the CPU time limit for symbolic
     comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if the workers cannot run.
     """
     golds = [gold] if isinstance(gold, str | int | float) else list(gold) if isinstance(gold, Sequence) else []
@@ -68,7 +68,7 @@ def grade_math(
     if any(answer.strip() == text.strip() for text in texts):
         return _correct(answer, answer)
     if len(answer) > MAX_CHARS:
-        return _wrong(f"the answer has {len(answer)} characters, the maximum is {MAX_CHARS}")
+        return _wrong(f"the answer has {len(answer)} characters; the maximum is {MAX_CHARS}")
     comparer = _SymbolicComparer(seconds, pool)
     matcher = Matcher(comparer.equal, tolerance=tolerance)
     reasons: list[str] = []
@@ -80,7 +80,7 @@ def grade_math(
         except TooLarge as err:
             reasons.append(f"{clip(answer)!r} is not {clip(text)!r}: {err}")
         except _LimitExceeded as err:
-            reasons.append(f"{clip(answer)!r} against {clip(text)!r}: {err}")
+            reasons.append(f"{clip(answer)!r} could not be compared with {clip(text)!r}: {err}")
     return _wrong("; ".join(reasons[:3]))
 
 

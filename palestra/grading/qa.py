@@ -25,7 +25,7 @@ _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None = None) -> Grade:
     """Grade a short answer: it is correct if it equals a gold answer; the score is its highest F1 with any gold answer.
 
-    `threshold`: an answer with at least this F1 is correct too.
+    With a `threshold`, an answer is also correct if its F1 is at least the threshold.
     """
     gold_list = [golds] if isinstance(golds, str) else list(golds) if isinstance(golds, Sequence) else []
     if not gold_list or not all(isinstance(gold, str) for gold in gold_list):
@@ -34,7 +34,7 @@ def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None
         raise BadValue(f"`threshold` must be above 0 and at most 1, got {threshold!r}")
     if len(answer) > MAX_CHARS:
         return Grade(
-            correct=False, score=0.0, why=f"the answer has {len(answer)} characters, the maximum is {MAX_CHARS}"
+            correct=False, score=0.0, why=f"the answer has {len(answer)} characters; the maximum is {MAX_CHARS}"
         )
     normalized = normalize(answer)
     best_score, best_gold = -1.0, gold_list[0]

@@ -30,7 +30,7 @@ Failure = Literal["time", "memory", "nesting", "crash"]
 
 START_TIMEOUT = 120.0  # seconds; the template imports sympy, possibly on a busy machine
 MEMORY = 512 << 20  # bytes per worker in addition to the template's own memory
-MAX_COMPARISONS = 2_000  # a worker is replaced after this many, because the library's caches grow
+MAX_COMPARISONS = 2_000  # a worker is replaced after this many comparisons, because caches grow
 SLOW = 0.25  # seconds after which a comparison no longer counts toward `workers`
 _BOOT = (
     "import json, sys; path, *args = json.loads(sys.argv[1]); sys.path[:] = path; "
@@ -58,7 +58,7 @@ class _Template:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._stderr,
-                    start_new_session=True,  # so that Ctrl-C does not reach it
+                    start_new_session=True,  # so that Ctrl-C does not interrupt the template
                 )
             self._control.settimeout(START_TIMEOUT)
             if self._received()[0] != b"R":
@@ -114,13 +114,13 @@ class _Template:
                 process.wait()
         self._stderr.close()
 
-    def forget(self) -> None:
-        """In a fork of this process, release the parent's resources without stopping its template."""
+    def detach(self) -> None:
+        """Release the descriptors in a forked child, without stopping the template of the parent."""
         self._control.close()
         self._stderr.close()
         process = getattr(self, "_process", None)
         if process is not None:
-            process.returncode = 0  # it is not a child of this process, so it cannot be waited for
+            process.returncode = 0  # a forked child cannot wait for a process of its parent
 
 
 class _SymbolicWorker:
@@ -176,8 +176,8 @@ class SymbolicPool:
     def __init__(self, *, workers: int | None = None, memory: int = MEMORY) -> None:
         """Create a pool without starting processes.
 
-        `workers` is the number of concurrent comparisons. Slow comparisons do not count, but there are never more than
-        four times as many comparisons in total.
+        `workers` is the maximum number of concurrent comparisons. Slow comparisons do not count toward it, but the
+        total never exceeds four times this number.
         """
         self.workers = workers or max(2, os.cpu_count() or 1)
         self._memory = memory
@@ -193,7 +193,7 @@ class SymbolicPool:
         self._running: dict[object, float] = {}
 
     def compare(self, gold: str, answer: str, *, cpu: float, wall: float) -> bool | Failure:
-        """Return whether both are equal, or which limit was exceeded; raise EnvFailed if no worker can be started."""
+        """Return whether both are equal, or the limit that was exceeded; raise EnvFailed if no worker can run."""
         job = json.dumps({"gold": gold, "answer": answer, "cpu": cpu}).encode()
         ticket = object()
         self._enter(ticket)
@@ -224,7 +224,7 @@ class SymbolicPool:
                 else:
                     self._put_back(worker)
                 return reply["failed"] if "failed" in reply else bool(reply["equal"])
-            raise EnvFailed("the workers of the math grader end repeatedly")
+            raise EnvFailed("the workers of the math grader exit repeatedly")
         finally:
             with self._changed:
                 del self._running[ticket]
@@ -255,13 +255,13 @@ class SymbolicPool:
                 self._discard(template)
                 if attempt == 2:
                     raise EnvFailed(
-                        f"the workers of the math grader do not start: {err or 'their template died'}"
+                        f"the workers of the math grader do not start: {err or 'their template exited'}"
                     ) from err
                 continue
             with self._changed:
                 self._busy.add(worker)
             return worker
-        raise AssertionError("the last attempt raises")
+        raise AssertionError("unreachable: the last attempt raises its error")
 
     def _put_back(self, worker: _SymbolicWorker) -> None:
         with self._changed:
@@ -310,12 +310,12 @@ class SymbolicPool:
         with contextlib.suppress(Exception):
             self.close()
 
-    def _forget(self) -> None:
-        """In a forked process, start without workers, because the existing ones belong to the parent."""
+    def _detach(self) -> None:
+        """Reset the pool in a forked child, because the existing workers belong to the parent."""
         for worker in [*self._idle, *self._busy]:
             worker.connection.close()
         if self._template is not None:
-            self._template.forget()
+            self._template.detach()
         self._reset()
 
 
@@ -336,7 +336,7 @@ def _in_child() -> None:
     global _shared_lock
     _shared_lock = threading.Lock()
     for pool in list(_pools):
-        pool._forget()
+        pool._detach()
 
 
 os.register_at_fork(after_in_child=_in_child)

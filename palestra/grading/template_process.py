@@ -1,8 +1,8 @@
 """Template process of the symbolic workers: import the computer algebra system once and fork workers.
 
 A message on the control socket has five bytes: an operation and a number. "F", sent with the file descriptor of a
-connection, forks a worker that serves the connection; the reply is its process id. "E" kills the worker with that
-process id; the reply is its exit status. When the control socket closes, the template and all workers exit.
+connection, forks a worker that serves the connection; the reply is its process id. "E" kills the worker whose process
+id is the number; the reply is its exit status. When the control socket closes, the template and all workers exit.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main(control_fd: int, memory: int) -> None:
 
 def _end(pid: int) -> int:
     """Kill a worker if it is still running; return its exit code, or the negative number of a signal."""
-    os.kill(pid, signal.SIGKILL)  # its process id cannot have been reused, as it was not waited for
+    os.kill(pid, signal.SIGKILL)  # the id cannot have been reused, because nobody waited for the process
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -80,7 +80,7 @@ def _fork(control: socket.socket, handle: int, memory: int) -> int:
     code = NOT_SET_UP
     try:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: killed when the template exits
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: exit with the template
             if os.getppid() != parent:
                 os._exit(1)
         control.close()

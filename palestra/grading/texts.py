@@ -13,7 +13,7 @@ _CONTEXT = Context(prec=80)
 
 
 def are_words(gold: str, answer: str) -> bool:
-    """Return whether both texts are letters only and one is a word, so that "cat" is not a product of variables."""
+    """Return whether both texts have only letters and one is a word, such as "cat", which is not a product."""
     runs = [run for text in (gold, answer) for run in _LETTERS.findall(re.sub(r"\\[A-Za-z]+", "", text))]
     plain = all(re.fullmatch(r"[A-Za-z\s]+", text) for text in (gold, answer))
     return plain and any(len(run) > 2 or set(run.lower()) & set("oieul") for run in runs)
@@ -26,7 +26,7 @@ def normalize_words(text: str) -> str:
 
 
 def is_wordy(text: str) -> bool:
-    """Return whether the text contains a word and no formula, so that case can be ignored."""
+    """Return whether the text contains a word and no formula; its case is then ignored."""
     bare = re.sub(r"\\text\s*\{([^{}]*)\}", r" \1 ", text)
     return "\\" not in bare and _LETTERS.search(bare) is not None
 
@@ -40,9 +40,9 @@ def is_mathematical(text: str) -> bool:
 
 
 def rounds_to(gold: str, gold_value: Decimal, answer: str, answer_value: Decimal) -> bool:
-    """Return whether gold or answer is a decimal number with enough digits to which the other one rounds.
+    """Return whether one of the two is a decimal number with enough digits, and the other rounds to that number.
 
-    If both are decimal numbers, the answer may be a rounded gold answer, but not the other way around.
+    If both are decimal numbers, the answer may be the rounded gold answer, but not the reverse.
     """
     gold_places, answer_places = _places(gold), _places(answer)
     if gold_places is not None and answer_places is not None and answer_places >= gold_places:

@@ -139,12 +139,12 @@ def _quantity_with_words(text: str, match: re.Match[str], unit: str) -> Quantity
         return Quantity(body, unit)
     name = canonical(words, power)
     if attached and name not in _TABLE:
-        return Quantity(text, unit)  # such as 2ab, a product
+        return Quantity(text, unit)  # a product such as 2ab
     is_word = match.re is _WORD_UNIT
     if is_word and len(words) < 2 and name not in _TABLE:
-        return Quantity(text, unit)  # such as 2 x
+        return Quantity(text, unit)  # a product such as 2 x
     if _NOT_UNIT.fullmatch(first) or (is_word and not _is_number(body)):
-        return Quantity(text, unit)  # such as 2 sin t
+        return Quantity(text, unit)  # an expression such as 2 sin t
     return Quantity(body, unit or name)
 
 
@@ -154,7 +154,7 @@ def _is_number(body: str) -> bool:
 
 
 def canonical(words: str, power: str = "") -> str:
-    """Return the canonical name of a known unit; other words are lower-cased and lose their plural s."""
+    """Return the canonical name of a known unit; for other words, the lower-case form without plural s."""
     words = re.sub(r"\s+", " ", words.replace(".", "")).strip()
     for prefix, exponent in (("square ", "^2"), ("sq ", "^2"), ("cubic ", "^3"), ("cu ", "^3")):
         if words.casefold().startswith(prefix):
@@ -172,8 +172,8 @@ def canonical(words: str, power: str = "") -> str:
 
 
 def conversion_factor(gold: str, answer: str) -> Fraction | None:
-    """Return the factor that converts the answer's unit to the gold's; 1 if a unit is missing, None if incompatible."""
-    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # the word "units" fits any unit
+    """Return the factor from the answer's unit to the gold unit: 1 if one is missing, None if they are incompatible."""
+    if not gold or not answer or gold == answer or "unit" in (gold, answer):  # the word "units" matches any unit
         return Fraction(1)
     left, right = _TABLE.get(gold), _TABLE.get(answer)
     if left is not None and right is not None:

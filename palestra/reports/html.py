@@ -33,11 +33,11 @@ def section(title: str, content: str, style: str = "") -> str:
     return f'<section><h2>{escape(title)}</h2><div class="{style}">{content}</div></section>' if content else ""
 
 
-def tiles(found: Sequence[tuple[str, str, str]]) -> str:
+def tiles(facts: Sequence[tuple[str, str, str]]) -> str:
     """Render tuples of name, value and detail as cards; cards without a value are omitted."""
     cards = "".join(
         f'<div class="tile"><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(more)}</small></div>'
-        for name, value, more in found
+        for name, value, more in facts
         if value
     )
     return f'<div class="tiles">{cards}</div>' if cards else ""
@@ -61,9 +61,9 @@ def episode(trajectory: Trajectory) -> str:
     )
     parts = []
     for turn in trajectory.turns:
-        parts.append(_said("env", text_of(turn.observation), ""))
-        parts.append(_said("agent", turn.action.text, f"{turn.reward:+g}" if turn.reward else ""))
-    parts.append(_said("env", text_of(trajectory.final_observation), ""))
+        parts.append(_message("env", text_of(turn.observation), ""))
+        parts.append(_message("agent", turn.action.text, f"{turn.reward:+g}" if turn.reward else ""))
+    parts.append(_message("env", text_of(trajectory.final_observation), ""))
     return f"<details>{head}{''.join(parts)}</details>"
 
 
@@ -81,7 +81,7 @@ def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
 
 
 def replace_file(path: Path, data: bytes) -> Path:
-    """Replace `path` atomically, so that readers see either the old or the new content."""
+    """Replace `path` atomically, so that a reader gets either the old or the new content."""
     part = path.with_name(f".{path.name}.part")
     try:
         part.write_bytes(data)
@@ -91,7 +91,7 @@ def replace_file(path: Path, data: bytes) -> Path:
     return path
 
 
-def _said(who: str, text: str, note: str) -> str:
+def _message(who: str, text: str, note: str) -> str:
     shown = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
     mark = f"<i>{escape(note)}</i>" if note else ""
-    return f'<div class="said {who}">{mark}<pre>{escape(shown)}</pre></div>'
+    return f'<div class="message {who}">{mark}<pre>{escape(shown)}</pre></div>'

@@ -38,7 +38,7 @@ class Chart:
     width: int = 760
     height: int = 300
     x_label: str = "steps"
-    span: tuple[float, float] | None = None  # range of the y axis; None: fit the data
+    span: tuple[float, float] | None = None  # range of the y axis, or None to fit the data
     form: Callable[[float], str] = "{:g}".format
     legend: bool = False
 

@@ -143,7 +143,7 @@ def test_stop_early() -> None:
     tests = {"inputs": [str(n) for n in range(60)], "outputs": ["no"] * 60}
     grade = grade_code(DOUBLE, tests, stop_early=True)
     assert not grade.correct
-    assert "passed 0 of 1 run of 60" in grade.why
+    assert "passed 0 of 60 hidden tests (1 executed)" in grade.why
     late = {"inputs": [str(n) for n in range(60)], "outputs": [str(2 * n) for n in range(59)] + ["no"]}
     assert grade_code(DOUBLE, late, stop_early=True).score == pytest.approx(59 / 60, abs=0.1)
     assert grade_code(DOUBLE, late).score == pytest.approx(59 / 60)
