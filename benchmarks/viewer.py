@@ -141,8 +141,8 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         figures["page_while_reading_s"] = timed_page(page, listing, "tbody tr")
         during = []
-        while server.get("pulse", run=run.name)["runs"][run.name]["episodes"] < episodes:
-            indexed = server.get("pulse", run=run.name)["runs"][run.name]["episodes"]
+        while server.get("changes", run=run.name)["runs"][run.name]["episodes"] < episodes:
+            indexed = server.get("changes", run=run.name)["runs"][run.name]["episodes"]
             at = f"{name}:{rng.randrange(max(1, indexed))}"
             during.append(milliseconds(lambda at=at: server.get("episode", run=run.name, at=at)))
             time.sleep(0.5)
@@ -159,7 +159,7 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
             page.evaluate("() => document.querySelector('main').replaceChildren()")
             start = time.perf_counter()
             page.evaluate("address => { location.hash = new URL(address).hash }", address)
-            page.wait_for_selector(".said.agent")
+            page.wait_for_selector(".message.agent")
             page_times.append((time.perf_counter() - start) * 1000)
         figures |= {"episode_shown_p50_ms": median(page_times), "episode_shown_ms": max(page_times)}
         filters = [
@@ -175,7 +175,7 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
     with (run / name).open("ab") as file:
         file.write(line)
     start = time.perf_counter()
-    while server.get("pulse", run=run.name)["runs"][run.name]["episodes"] <= episodes:
+    while server.get("changes", run=run.name)["runs"][run.name]["episodes"] <= episodes:
         time.sleep(0.05)
     figures["appended_s"] = time.perf_counter() - start
     figures["memory_mb"] = server.memory_mb()

@@ -1,4 +1,4 @@
-"""Test the parsing of boxed answers and numbers, and the shortening of texts."""
+"""Test the parsing of boxed answers and numbers, and the truncation of texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pieces = st.lists(
 
 
 def reference(text: str) -> str | None:
-    """Return the content of the last closed box, by counting braces from every opening, starting with the last one."""
+    """Return the content of the last closed box, by matching braces for each opening box from right to left."""
     for start in reversed(range(len(text))):
         if text.startswith(BOX, start):
             inside = start + len(BOX)
@@ -81,7 +81,7 @@ def test_last_boxed(text: str, content: str | None) -> None:
         (BOX + "}" * MEGA, 0),
         (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2), None),
         (BOX + "{" * 3_000 + "}" * 3_001, 6_000),
-        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2 + 1), None),  # nested deeper than TAIL allows
+        (BOX + "{" * (MEGA // 2) + "}" * (MEGA // 2 + 1), None),  # the nesting exceeds TAIL characters
         (BOX * (MEGA // 14) + "}" * (MEGA // 14), 0),
         ((BOX + "{") * (MEGA // 16) + "}" * (MEGA // 16), 2),
         ("\\boxed{1}" * (MEGA // 9) + BOX, 1),

@@ -1,7 +1,7 @@
 """Access control of the viewer: host names, token, same-origin checks, and security headers.
 
-Web pages of other origins must not be able to read or control the viewer. Requests for other host names are therefore
-refused (DNS rebinding), and requests that change state require a header that other origins cannot send.
+Web pages of other origins must not be able to read or control the viewer. Therefore requests for other host names are
+refused (to prevent DNS rebinding), and requests that change state require a header that other origins cannot send.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pa
 <link rel="stylesheet" href="/style.css"></head><body><main class="login"><h1>Palestra</h1>
 <form method="get" action="/"><label>Token
 <input name="token" type="password" autocomplete="current-password" autofocus></label><button>Open</button></form>
-<p>It was given to <code>palestra view</code> when it was started.</p>
+<p>The token was set with <code>--token</code> when <code>palestra view</code> was started.</p>
 </main></body></html>"""
 
 
@@ -65,12 +65,12 @@ class AccessControl:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if not self._known_host(headers.get("host", "")):
-            await _answer(send, 421, "this host name is not served; open the viewer as localhost")
+            await _answer(send, 421, "this host name is not allowed; open the viewer at localhost")
             return
         if self._token is not None and not self._allowed(scope, headers):
-            await self._ask(scope, send)
+            await self._request_token(scope, send)
             return
-        problem = _foreign(scope, headers)
+        problem = _refusal(scope, headers)
         if problem is not None:
             await _answer(send, *problem)
             return
@@ -112,7 +112,7 @@ class AccessControl:
     def _is_token(self, given: bytes) -> bool:
         return hmac.compare_digest(given, (self._token or "").encode())  # constant-time comparison
 
-    async def _ask(self, scope: Scope, send: Send) -> None:
+    async def _request_token(self, scope: Scope, send: Send) -> None:
         if scope["path"] == "/" and scope["method"] in ("GET", "HEAD"):
             await _answer(send, 401, _LOGIN, kind="text/html; charset=utf-8")
         else:
@@ -121,8 +121,8 @@ class AccessControl:
             )
 
 
-def _foreign(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
-    """Return the status and message with which to refuse a state-changing request, or None to accept it."""
+def _refusal(scope: Scope, headers: Mapping[str, str]) -> tuple[int, str] | None:
+    """Return the status and error message if a state-changing request must be refused, or None to accept it."""
     if scope["method"] in ("GET", "HEAD"):
         return None
     if headers.get("sec-fetch-site", "same-origin") != "same-origin" or OWN_HEADER not in headers:

@@ -23,13 +23,13 @@ class TurnAdvantages:
 def advantages(
     index: Index, config: Mapping[str, Any], run: str, file: str, n: int, step: int | None
 ) -> TurnAdvantages:
-    """Return the advantages of one episode, computed from the rewards of all episodes of its step as in training."""
+    """Recompute the advantages of one episode from the rewards of all episodes of its step, as in training."""
     table = config.get("algorithm")
     name = table.get("name") if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping) or not isinstance(name, str):
-        return _unknown("nothing was trained on this episode")
+        return _unknown("the episode was not used for training")
     if name not in algorithm_names() or not issubclass(get_algorithm(name), PolicyGradient):
-        return _unknown(f"{name} learns without advantages")
+        return _unknown(f"{name} does not use advantages")
     if step is None:
         return _unknown("the episode does not record the training step that used it")
     try:
@@ -40,7 +40,7 @@ def advantages(
     if algorithm.needs_critic:
         return _unknown(f"{name} used a critic, whose values are not stored")
     if algorithm.config.kl_in_reward:
-        return _unknown("the KL penalty of the rewards is not stored")
+        return _unknown("the KL penalty in the rewards is not stored")
     batch = index.batch(run, step)
     place = next((i for i, row in enumerate(batch) if row["file"] == file and row["n"] == n), None)
     if place is None:

@@ -66,7 +66,7 @@ Wanted = Annotated[Filter, Depends(_filter)]
 
 
 class NotIndexedYet(UsageError):
-    """The indexer has not reached this episode yet."""
+    """The episode is not indexed yet."""
 
 
 class StartRequest(BaseModel):
@@ -101,32 +101,32 @@ class Viewer:
         self.indexer = Indexer(self.folder, self.index)
         self.records = RunReader(self.folder)
         self.tokenizers = Tokenizers(self.folder)
-        self.table = GameStore(self.folder)
+        self.games = GameStore(self.folder)
         self.renderings = Renderer()
 
     def close(self) -> None:
         self.indexer.stop()
-        self.table.close()
+        self.games.close()
         self.index.close()
 
-    def look(self, run: str) -> RunSummary:
+    def open_run(self, run: str) -> RunSummary:
         """Return the summary of a run and move the run to the front of the indexing queue."""
         place = self.folder.run(run)
         self.indexer.wake(run)
         return self.records.of(place)
 
-    def line(self, run: str, at: str) -> tuple[RunSummary, str, int, dict[str, Any]]:
+    def load_episode(self, run: str, at: str) -> tuple[RunSummary, str, int, dict[str, Any]]:
         """Return the run, file, line number and stored data of an episode."""
-        record = self.look(run)
+        record = self.open_run(run)
         match = _AT.fullmatch(at)
         if match is None:
-            raise NotFound("an episode must be given as FILE:NUMBER")
+            raise NotFound("an episode must be specified as FILE:NUMBER")
         file, n = match["file"], int(match["n"])
         path = self.folder.file(record.place, file)
-        spot = self._spot(run, file, n, path)
+        spot = self._position(run, file, n, path)
         return record, file, n, parse(lines.read(path, spot))
 
-    def _spot(self, run: str, file: str, n: int, path: Path) -> lines.LinePosition:
+    def _position(self, run: str, file: str, n: int, path: Path) -> lines.LinePosition:
         """Return the position of an episode in its file; wait briefly if it is not indexed yet."""
         until = monotonic() + PATIENCE
         while True:
@@ -149,15 +149,15 @@ class Viewer:
     def progress(self, run: str) -> dict[str, Any]:
         return self.index.progress(run) | {"reading": self.indexer.reading(run)}
 
-    def pulse(self, runs: list[str]) -> dict[str, Any]:
-        """Return hashes that change when runs change, and the indexing progress; cheap enough to poll every second."""
+    def changes(self, runs: list[str]) -> dict[str, Any]:
+        """Return hashes that change when runs change, and the indexing progress; fast enough to poll every second."""
         places: dict[str, RunLocation] = {place.name: place for place in self.indexer.seen()}
         marks = [f"{p.name}={self.records.version(p)}" for p in places.values()]
-        changes = {}
+        run_changes = {}
         for run in runs[:20]:
             if run in places:
                 self.indexer.wake(run)
-                changes[run] = {
+                run_changes[run] = {
                     "version": hashlib.sha1(
                         f"{self.records.version(places[run])}/{self.indexer.versions.get(run)}".encode(),
                         usedforsecurity=False,
@@ -166,7 +166,7 @@ class Viewer:
                 }
         counted = json.dumps(self.index.counts(), sort_keys=True)
         mark = hashlib.sha1("\n".join([*marks, counted]).encode(), usedforsecurity=False).hexdigest()
-        return {"all": mark, "runs": changes}
+        return {"all": mark, "runs": run_changes}
 
 
 def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
@@ -188,7 +188,7 @@ def create_app(folder: str | Path, *, token: str | None = None, any_host: bool =
     app.add_exception_handler(PalestraError, _problem)
     app.state.viewer = viewer
     _add_reading(app, viewer)
-    _add_playing(app, viewer.table)
+    _add_playing(app, viewer.games)
     _add_static(app)
     return app
 
@@ -209,13 +209,13 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
                 card["envs"] = [item["value"] for item in index.facets(card["name"])["env"]]
         return _json({"folder": viewer.folder.path.name, "version": __version__, "runs": cards})
 
-    @app.get("/api/pulse")
-    def pulse(run: Annotated[list[str] | None, Query()] = None) -> Response:
-        return _json(viewer.pulse(run or []))
+    @app.get("/api/changes")
+    def changes(run: Annotated[list[str] | None, Query()] = None) -> Response:
+        return _json(viewer.changes(run or []))
 
     @app.get("/api/run")
     def one(run: Name) -> Response:
-        record = viewer.look(run)
+        record = viewer.open_run(run)
         keys = ("versions", "command", "config")
         values = {key: record.settings.get(key) for key in keys}
         rest = {key: value for key, value in record.settings.items() if key not in keys}
@@ -225,7 +225,7 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
 
     @app.get("/api/curves")
     def curves(run: Name) -> Response:
-        return _json(viewer.look(run).curves())
+        return _json(viewer.open_run(run).curves())
 
     @app.get("/api/episodes")
     def episodes(
@@ -234,9 +234,9 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
         sort: Name = "first",
         page: Annotated[int, Query(ge=0, lt=1 << 32)] = 0,
     ) -> Response:
-        viewer.look(run)
-        found = index.list(run, wanted, sort=sort, page=page)
-        return _json({**found, "facets": index.facets(run), "index": viewer.progress(run)})
+        viewer.open_run(run)
+        rows = index.list(run, wanted, sort=sort, page=page)
+        return _json({**rows, "facets": index.facets(run), "index": viewer.progress(run)})
 
     @app.get("/api/episode")
     def one_episode(
@@ -244,29 +244,41 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
         at: Name,
         wanted: Wanted,
     ) -> Response:
-        record, file, n, data = viewer.line(run, at)
+        record, file, n, data = viewer.load_episode(run, at)
         turn_advantages = _turn_advantages(viewer, record, file, n, data)
         shown = episode(data, gamma=_gamma(record), advantages=turn_advantages.advantages)
         others = [o for o in index.same_task(shown["env_id"], shown["seed"]) if (o["run"], o["at"]) != (run, at)]
-        around = index.neighbours(run, file, n, wanted)
+        around = index.neighbors(run, file, n, wanted)
         return _json(
-            {"run": run, "at": at, **shown, "credit": turn_advantages.source, "around": around, "same_task": others}
+            {
+                "run": run,
+                "at": at,
+                **shown,
+                "advantage_source": turn_advantages.source,
+                "around": around,
+                "same_task": others,
+            }
         )
 
     @app.get("/api/tokens")
     def tokens(run: Name, at: Name) -> Response:
-        record, file, n, data = viewer.line(run, at)
+        record, file, n, data = viewer.load_episode(run, at)
         decoder, source = viewer.tokenizers.of(record.place, record.settings)
         turn_advantages = _turn_advantages(viewer, record, file, n, data)
-        found = {"stretches": token_view(data, decoder), "tokenizer": source, "decoded": decoder is not None}
-        rewards = [turn["reward"] for turn in data["turns"]]
         return _json(
-            {**found, "advantages": turn_advantages.advantages, "credit": turn_advantages.source, "rewards": rewards}
+            {
+                "sequences": token_view(data, decoder),
+                "tokenizer": source,
+                "decoded": decoder is not None,
+                "advantages": turn_advantages.advantages,
+                "advantage_source": turn_advantages.source,
+                "rewards": [turn["reward"] for turn in data["turns"]],
+            }
         )
 
     @app.post("/api/render")
     def render(run: Name, at: Name) -> Response:
-        views = viewer.renderings.of(run, at, viewer.line(run, at)[3])
+        views = viewer.renderings.of(run, at, viewer.load_episode(run, at)[3])
         return _json([view.to_json() for view in views])
 
     @app.get("/api/rendered")
@@ -275,47 +287,47 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
 
     @app.get("/api/picture")
     def one_picture(run: Name, at: Name, turn: int, part: int) -> Response:
-        body, kind = picture(viewer.line(run, at)[3], turn, part)
+        body, kind = picture(viewer.load_episode(run, at)[3], turn, part)
         return Response(body, media_type=kind)
 
 
-def _add_playing(app: FastAPI, table: GameStore) -> None:
+def _add_playing(app: FastAPI, games: GameStore) -> None:
     @app.get("/api/envs")
     def envs() -> Response:
-        return _json(table.envs())
+        return _json(games.envs())
 
     @app.post("/api/play")
     def start(wanted: StartRequest) -> Response:
-        return _json(table.state(table.start(wanted.env, wanted.seed)))
+        return _json(games.state(games.start(wanted.env, wanted.seed)))
 
     @app.get("/api/play")
     def state(game: Name) -> Response:
-        return _json(table.state(game))
+        return _json(games.state(game))
 
     @app.post("/api/play/move")
     def move(game: Name, wanted: ActionRequest) -> Response:
-        return _json(table.move(game, wanted.text, box=wanted.box))
+        return _json(games.move(game, wanted.text, box=wanted.box))
 
-    @app.post("/api/play/ask")
-    def ask(game: Name, wanted: PlayerRequest) -> Response:
-        return _json({"text": table.propose(game, wanted.player)})
+    @app.post("/api/play/propose")
+    def propose(game: Name, wanted: PlayerRequest) -> Response:
+        return _json({"text": games.propose(game, wanted.player)})
 
     @app.post("/api/play/save")
     def save(game: Name) -> Response:
-        return _json(table.save(game))
+        return _json(games.save(game))
 
     @app.get("/api/play/rendered")
     def rendered(game: Name, n: int) -> Response:
-        return Response(table.drawing(game, n), media_type="image/png")
+        return Response(games.drawing(game, n), media_type="image/png")
 
     @app.get("/api/play/picture")
     def one_picture(game: Name, turn: int, part: int) -> Response:
-        body, kind = picture(table.picture_of(game), turn, part)
+        body, kind = picture(games.picture_of(game), turn, part)
         return Response(body, media_type=kind)
 
 
 def _add_static(app: FastAPI) -> None:
-    """Add routes for the static files. They are read at startup, so that no request path reaches the file system."""
+    """Add routes for the static files, which are read at startup; request paths are never used as file paths."""
     for path in sorted(STATIC.iterdir()):
         if path.suffix in KINDS:
             address = "/" if path.name == "index.html" else f"/{path.name}"
@@ -356,7 +368,7 @@ def _json(data: Any) -> Response:
 
 def _dumps(data: Any) -> bytes:
     try:
-        return orjson.dumps(data)  # converts NaN to null, since browsers reject NaN in JSON
+        return orjson.dumps(data)  # converts NaN to null, because browsers reject NaN in JSON
     except TypeError:  # orjson supports neither lone surrogates nor huge integers
         return json.dumps(_finite(data)).encode()
 

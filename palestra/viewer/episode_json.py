@@ -12,7 +12,7 @@ from palestra.errors import ParsingFailed
 from palestra.viewer.facts import outcome_of
 
 PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-_TOLD_APART = frozenset(
+_SHOWN_SEPARATELY = frozenset(
     {"suffix", "tool_calls", "use_tool", "tools", "tool_form"}
 )  # keys of `info` that are displayed elsewhere on the page
 
@@ -23,9 +23,9 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
         turns = data["turns"]
         to_go = returns_to_go([float(turn["reward"]) for turn in turns], gamma)
         before: Mapping[str, Any] = data.get("first_info") or _first_board(turns)
-        found = []
+        items = []
         for i, turn in enumerate(turns):
-            found.append(
+            items.append(
                 {
                     "shown": _observation(turn["observation"], before, i),
                     "text": turn["text"],
@@ -36,7 +36,7 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
                     "truncated": turn["truncated"],
                     "native_calls": turn.get("tool_calls", []),
                     "tool_calls": turn["info"].get("tool_calls") or [],
-                    "info": {k: v for k, v in turn["info"].items() if k not in _TOLD_APART},
+                    "info": {k: v for k, v in turn["info"].items() if k not in _SHOWN_SEPARATELY},
                     "agent_seconds": turn.get("agent_seconds", 0.0),
                     "env_seconds": turn.get("env_seconds", 0.0),
                     "calls": [_call(call) for call in turn.get("calls", ())],
@@ -50,15 +50,15 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
             "outcome": outcome_of(data),
             "return": data.get("return", sum(turn["reward"] for turn in turns)),
             "gamma": gamma,
-            "turns": found,
+            "turns": items,
             "final": _observation(data["final_observation"], before, len(turns)),
         }
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ParsingFailed(f"cannot show this episode: {type(err).__name__}: {err}") from err
+        raise ParsingFailed(f"cannot display this episode: {type(err).__name__}: {err}") from err
 
 
 def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
-    """Return an image of an observation and its media type, which must be one that cannot contain scripts."""
+    """Return an image of an observation and its media type; only types that cannot contain scripts are allowed."""
     try:
         turns = data["turns"]
         observation = turns[turn]["observation"] if 0 <= turn < len(turns) else data["final_observation"]
@@ -74,7 +74,10 @@ def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
 
 
 def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the first board, which is not stored separately: the end of the prompt if it resembles the next board."""
+    """Extract the first board, which is not stored separately, from the end of the prompt.
+
+    The end of the prompt is a board if its lines are as long as those of the second board.
+    """
     if not turns or not isinstance(turns[0]["observation"], str):
         return {}
     shape = turns[0]["info"].get("suffix")
@@ -109,7 +112,7 @@ def _call(call: Mapping[str, Any]) -> dict[str, Any]:
         "finish": call["finish"],
         "version": call["version"],
         "split": call["split"],
-        "given": call["prefix_tokens"] + len(call["prompt_ids"]),
+        "prompt_tokens": call["prefix_tokens"] + len(call["prompt_ids"]),
         "sampled": len(call["ids"]),
         "logprob": sum(logprobs) / len(logprobs) if logprobs else None,
     }

@@ -22,13 +22,13 @@ class EpisodeFields:
     outcome: str  # one of OUTCOMES
     turns: int
     ret: float
-    seed: str  # a string, since a seed may exceed 64 bits
+    seed: str  # a string, because a seed may exceed 64 bits
     grp: int
     member: int
     step: int | None  # training step
-    error: str | None  # "boundary: kind" of a failure
+    error: str | None  # failure as "boundary: kind", such as "engine: EngineFailed"
     ending: str | None
-    invalid: int  # number of actions that could not be parsed or broke a rule
+    invalid: int  # number of actions that could not be parsed or violated a rule
     tools: int  # number of tool calls
     tokens: int  # number of sampled tokens
     seconds: float
@@ -46,11 +46,11 @@ def parse(line: bytes) -> dict[str, Any]:
         except ValueError as err:
             raise ParsingFailed(f"invalid JSON: {err}") from err
     if isinstance(data, dict) and isinstance(data.get("seed"), float):
-        data = json.loads(line)  # the seed exceeds 64 bits, and orjson would round it
+        data = json.loads(line)  # orjson rounds seeds that exceed 64 bits
     if isinstance(data, dict) and "prompt" in data and "env" in data:
         data = _recorded(data)
     if not (isinstance(data, dict) and isinstance(data.get("env_id"), str) and isinstance(data.get("turns"), list)):
-        raise ParsingFailed("the line holds no trajectory")
+        raise ParsingFailed("the line does not contain a trajectory")
     return data
 
 
@@ -81,7 +81,7 @@ def episode_fields(data: Mapping[str, Any]) -> EpisodeFields:
             rewards=orjson.dumps([turn["reward"] for turn in turns]).decode(),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise ParsingFailed(f"the line holds no trajectory: {type(err).__name__}: {err}") from err
+        raise ParsingFailed(f"the line does not contain a valid trajectory: {type(err).__name__}: {err}") from err
 
 
 def outcome_of(data: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Find the runs in a folder and their files, without access to anything outside of that folder."""
+"""Find the runs in a folder and their files, without access to files outside of that folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NotFound(BadValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLocation:
-    """Location of a run: a folder written by a command, or a single trajectory file."""
+    """Location of a run: a run folder or a single trajectory file."""
 
     name: str  # path relative to the served folder, with slashes; "." for the folder itself
     path: Path
@@ -37,7 +37,7 @@ class Folder:
         try:
             self.path = Path(path).resolve(strict=True)
         except OSError as err:
-            raise BadValue(f"no folder {path}") from err
+            raise BadValue(f"there is no folder {path}") from err
         if not self.path.is_dir():
             raise BadValue(f"{path} is a file; pass the folder that contains it")
 
@@ -106,7 +106,7 @@ class Folder:
         return True
 
     def files(self, place: RunLocation) -> list[tuple[str, Path]]:
-        """Return the name within the run and the path of every trajectory file, in order."""
+        """Return (name within the run, path) of every trajectory file, sorted by name."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
         paths = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]
@@ -140,7 +140,7 @@ class Folder:
         real = self.inside(path)
         try:
             if not real.is_file() or real.stat().st_size > most:
-                raise NotFound(f"{path.name} cannot be shown")
+                raise NotFound(f"{path.name} is not a file or is too large")
             return real.read_bytes()
         except OSError as err:
             raise NotFound(f"cannot read {path.name}") from err

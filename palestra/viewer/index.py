@@ -58,7 +58,7 @@ class FileState:
     inode: int
     size: int
     mtime: int
-    head: bytes  # first bytes of the file, from which a replaced file is detected
+    head: bytes  # first bytes of the file, to detect that the file was replaced
     done: int
     lines: int
     bad: int = 0  # number of lines that do not contain a trajectory
@@ -75,7 +75,7 @@ class Filter:
 
     env: str = ""
     outcome: str = ""
-    error: str = ""  # "boundary: kind", or "any"
+    error: str = ""  # "boundary: kind" of a failure, or "any"
     ending: str = ""
     seed: str = ""
     step: int | None = None
@@ -90,18 +90,18 @@ class Filter:
         """Return the SQL condition and its parameters."""
         parts, values = ["run = ?"], [run]
         exact = {"env": self.env, "outcome": self.outcome, "ending": self.ending, "seed": self.seed}
-        given: list[tuple[str, Any]] = [(f"{name} = ?", value) for name, value in exact.items() if value]
+        conditions: list[tuple[str, Any]] = [(f"{name} = ?", value) for name, value in exact.items() if value]
         if self.error == "any":
             parts.append("error IS NOT NULL")
         elif self.error:
-            given.append(("error = ?", self.error))
+            conditions.append(("error = ?", self.error))
         if self.step is not None:
-            given.append(("step = ?", self.step))
+            conditions.append(("step = ?", self.step))
         if self.min_turns is not None:
-            given.append(("turns >= ?", self.min_turns))
+            conditions.append(("turns >= ?", self.min_turns))
         if self.max_turns is not None:
-            given.append(("turns <= ?", self.max_turns))
-        return " AND ".join([*parts, *(part for part, _ in given)]), [*values, *(value for _, value in given)]
+            conditions.append(("turns <= ?", self.max_turns))
+        return " AND ".join([*parts, *(part for part, _ in conditions)]), [*values, *(value for _, value in conditions)]
 
 
 class Index:
@@ -109,14 +109,14 @@ class Index:
 
     def __init__(self, folder: Path) -> None:
         key = hashlib.sha256(str(folder).encode()).hexdigest()[:20]
-        self.path = _place() / f"{key}.sqlite"
+        self.path = _index_folder() / f"{key}.sqlite"
         self._facets: dict[str, tuple[tuple[Any, ...], dict[str, list[dict[str, Any]]]]] = {}
         self._local = threading.local()
         self._open: list[sqlite3.Connection] = []
         self._lock = threading.Lock()
         try:
             self._prepare()
-        except sqlite3.DatabaseError:  # the database is corrupt: rebuild it
+        except sqlite3.DatabaseError:  # the database is corrupt and is rebuilt
             for name in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
                 name.unlink(missing_ok=True)
             self._local = threading.local()
@@ -170,7 +170,7 @@ class Index:
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (run, file, *_of_state(state))
             )
 
-    def forget(self, run: str, file: str | None = None) -> None:
+    def remove(self, run: str, file: str | None = None) -> None:
         """Delete the entries of a run or of one of its files."""
         condition, values = ("run = ?", (run,)) if file is None else ("run = ? AND file = ?", (run, file))
         db = self.db
@@ -178,8 +178,8 @@ class Index:
             for table in ("episodes", "files"):
                 db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # no user input in the statement
 
-    def known(self) -> list[tuple[str, str]]:
-        """Return the run and the name of every indexed file."""
+    def indexed_files(self) -> list[tuple[str, str]]:
+        """Return (run, file name) of every indexed file."""
         return [(row[0], row[1]) for row in self.db.execute("SELECT run, file FROM files")]
 
     # Reading
@@ -239,7 +239,7 @@ class Index:
         ).fetchone()
         return None if row is None else LinePosition(*row)
 
-    def neighbours(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
+    def neighbors(self, run: str, file: str, n: int, wanted: Filter) -> dict[str, str | None]:
         """Return the previous and the next matching episode."""
         where, values = wanted.where(run)
         result: dict[str, str | None] = {}
@@ -269,7 +269,7 @@ class Index:
         return [dict(row) for row in rows]
 
 
-class _transaction:  # noqa: N801  # used like a statement: `with _transaction(db)`
+class _transaction:  # noqa: N801  # used as a context manager: `with _transaction(db)`
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
@@ -285,8 +285,8 @@ def _shown(row: sqlite3.Row) -> dict[str, Any]:
     return {"at": f"{row['file']}:{row['n']}", **{k: row[k] for k in row.keys() if k not in hidden}}  # noqa: SIM118
 
 
-def _place() -> Path:
-    """Return a writable folder for the index: the cache folder, or else a temporary folder."""
+def _index_folder() -> Path:
+    """Return the folder for the index: the cache folder if it is writable, otherwise a temporary folder."""
     folder = cache_folder() / "viewer"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -33,9 +33,9 @@ class Indexer:
         self.folder = folder
         self.index = index
         self.places: list[RunLocation] = []
-        self.versions: dict[str, int] = {}  # per run; incremented whenever more of the run has been indexed
+        self.versions: dict[str, int] = {}  # one counter per run, incremented whenever more of the run has been indexed
         self._busy: set[str] = set()
-        self._level_once: set[str] = set()
+        self._indexed_once: set[str] = set()
         self._wanted: list[str] = []
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -62,13 +62,13 @@ class Indexer:
         self._wake.set()
 
     def seen(self) -> list[RunLocation]:
-        """Runs found by the last scan."""
+        """Return the runs found by the last scan."""
         self._first.wait(5)
         return self.places
 
     def reading(self, run: str) -> bool:
         """Return whether a run has data that is not indexed yet."""
-        return run in self._busy or run not in self._level_once
+        return run in self._busy or run not in self._indexed_once
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -77,9 +77,9 @@ class Indexer:
                 self.places = self.folder.runs()
                 self._first.set()
                 if self._claim():
-                    self._level()
+                    self._update()
                 else:
-                    self._level_once.update(place.name for place in self.places)  # another process writes the index
+                    self._indexed_once.update(place.name for place in self.places)  # another process updates the index
             except (OSError, sqlite3.Error) as err:
                 _log.warning("could not update the index: %s", err)
             took = monotonic() - started
@@ -88,7 +88,7 @@ class Indexer:
             self._stop.wait(0.2)  # combine several wake-ups into one scan
 
     def _claim(self) -> bool:
-        """Try to lock the index for writing and return whether that succeeded; other viewers only read the index."""
+        """Try to lock the index for writing, and return whether it is locked; only one viewer may write to it."""
         if self._lock is None:
             handle = os.open(self.index.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
             try:
@@ -99,15 +99,15 @@ class Indexer:
             self._lock = handle
         return True
 
-    def _level(self) -> None:
+    def _update(self) -> None:
         listed = {place.name: self.folder.files(place) for place in self.places}
-        there = {(name, file) for name, files in listed.items() for file, _ in files}
+        existing = {(name, file) for name, files in listed.items() for file, _ in files}
         waiting = {name: self._behind(name, listed[name]) for name in sorted(listed, key=lambda n: _size(listed[n]))}
         while waiting and not self._stop.is_set():
             name = next((name for name in reversed(self._wanted) if name in waiting), next(iter(waiting)))
             behind = waiting.pop(name)
             if behind:
-                self._announce(name, behind)
+                self._add_sizes(name, behind)
             for i, (file, path) in enumerate(behind):
                 if self._wanted and self._wanted[-1] != name and waiting.get(self._wanted[-1]):
                     waiting[name] = behind[i:]  # the user switched to another run, which is indexed first
@@ -117,11 +117,11 @@ class Indexer:
                     return
             if name not in waiting:
                 self._busy.discard(name)
-                self._level_once.add(name)
+                self._indexed_once.add(name)
         if not self._stop.is_set():
-            for run, file in self.index.known():
-                if (run, file) not in there:
-                    self.index.forget(run, file)
+            for run, file in self.index.indexed_files():
+                if (run, file) not in existing:
+                    self.index.remove(run, file)
                     self._changed(run)
 
     def _behind(self, run: str, files: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
@@ -137,27 +137,27 @@ class Indexer:
             return False
         return known is None or (known.inode, known.size, known.mtime) != (now.st_ino, now.st_size, now.st_mtime_ns)
 
-    def _announce(self, run: str, files: list[tuple[str, Path]]) -> None:
+    def _add_sizes(self, run: str, files: list[tuple[str, Path]]) -> None:
         """Store the file sizes before indexing, so that progress can be displayed."""
         self._busy.add(run)
         for file, path in files:
             if self.index.state(run, file) is None:
                 try:
-                    self.index.add(run, file, replace(_look(path), mtime=UNREAD), ())
+                    self.index.add(run, file, replace(_current_state(path), mtime=UNREAD), ())
                 except OSError:
                     continue
         self._changed(run)
 
     def _read(self, run: str, file: str, path: Path) -> None:
-        """Index the new part of a file, or all of it if the file was replaced."""
+        """Index the new part of a file, or the whole file if it was replaced."""
         try:
             path = self.folder.inside(path)
-            now = _look(path)
+            now = _current_state(path)
             known = self.index.state(run, file)
             if known is not None and _same(known, now):
                 now = replace(now, done=known.done, lines=known.lines, bad=known.bad)
             elif known is not None:
-                self.index.forget(run, file)
+                self.index.remove(run, file)
             self._add_lines(run, file, path, now)
         except (OSError, NotFound):
             return  # the file was deleted; the next scan removes it from the index
@@ -191,16 +191,16 @@ class Indexer:
 
 
 def _size(files: list[tuple[str, Path]]) -> int:
-    """Return the total size of the files, by which runs are sorted: small runs are indexed first."""
-    found = 0
+    """Return the total size of the files; smaller runs are indexed first."""
+    total = 0
     for _, path in files:
         with suppress(OSError):
-            found += path.stat().st_size
-    return found
+            total += path.stat().st_size
+    return total
 
 
-def _look(path: Path) -> FileState:
-    """Return the state of a file that has not been indexed."""
+def _current_state(path: Path) -> FileState:
+    """Return the state of a file before any of it is indexed."""
     with path.open("rb") as file:
         now = os.fstat(file.fileno())
         head = file.read(HEAD)

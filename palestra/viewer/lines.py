@@ -16,7 +16,10 @@ LONGEST = 64 << 20  # maximum bytes per line; longer lines are skipped to limit 
 
 @dataclass(frozen=True, slots=True)
 class LinePosition:
-    """Position of a line: a byte offset and, in gzip files, `inner` bytes into the decompressed member at `offset`."""
+    """Position of a line in a file.
+
+    In a gzip file, the line starts `inner` bytes after the start of the decompressed member at `offset`.
+    """
 
     offset: int
     inner: int
@@ -31,7 +34,7 @@ class Line:
 
 
 def scan(path: Path, start: int = 0) -> Iterator[Line]:
-    """Yield every complete line from byte `start` (0 or a `resume` value) on; an incomplete last line is skipped."""
+    """Yield the complete lines after byte `start`, which is 0 or a `resume` value; skip an incomplete last line."""
     with path.open("rb") as file:
         file.seek(start)
         yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
@@ -91,7 +94,7 @@ def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int
     """Yield decompressed chunks of a gzip file, which may be truncated.
 
     Each item contains the offset of the gzip member, the position of the chunk in the decompressed member, the chunk,
-    and, for the last chunk of a member, the offset of the member's end.
+    and, for the last chunk of a member, the offset at which the member ends.
     """
     unpacker = zlib.decompressobj(wbits=31)
     member = position = start

@@ -41,9 +41,9 @@ class Game:
     started: float
     clock_start: float
     turns: list[Turn] = field(default_factory=list)
-    views: list[Rendering | None] = field(default_factory=list)  # renderings of the states before each turn and now
+    views: list[Rendering | None] = field(default_factory=list)  # one per state, from the first to the current
     helped: int = 0  # number of actions proposed by the expert or the random player
-    saved: str | None = None  # where the episode was saved
+    saved: str | None = None  # FILE:NUMBER of the saved episode
     lock: threading.Lock = field(default_factory=threading.Lock)
     used: float = 0.0
     clock: float = 0.0
@@ -85,7 +85,7 @@ class GameStore:
         return entries
 
     def start(self, env_id: str, seed: int | None) -> str:
-        """Start a game and return its name. Only registered ids with their registered keyword arguments are allowed."""
+        """Start a game of a registered environment, with its registered keyword arguments, and return its name."""
         env = make(get_registered_spec(env_id).id)
         observation, info = env.reset(seed=seed)
         now = perf_counter()
@@ -104,9 +104,9 @@ class GameStore:
         name = secrets.token_urlsafe(9)
         with self._lock:
             self._games[name] = game
-            gone = sorted(self._games, key=lambda key: self._games[key].used)[:-MOST]
-            left = [self._games.pop(key) for key in gone]
-        for old in left:
+            oldest = sorted(self._games, key=lambda key: self._games[key].used)[:-MOST]
+            replaced = [self._games.pop(key) for key in oldest]
+        for old in replaced:
             old.env.close()
         return name
 
@@ -116,13 +116,13 @@ class GameStore:
             return self._shown(name, game)
 
     def move(self, name: str, text: str, *, box: bool) -> dict[str, Any]:
-        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects this and it is missing."""
+        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects a box and there is none."""
         if len(text) > LONGEST:
             raise BadValue(f"an action may have at most {LONGEST:,} characters")
         game = self._game(name)
         with game.lock:
             if game.over:
-                raise BadValue("the episode is over; start another")
+                raise BadValue("the episode has ended; start a new one")
             if box and _boxes(game.env) and last_boxed(text) is None:
                 text = boxed(text.strip())
             thought = perf_counter()
@@ -149,7 +149,7 @@ class GameStore:
         game = self._game(name)
         with game.lock:
             if game.over:
-                raise BadValue("the episode is over; start another")
+                raise BadValue("the episode has ended; start a new one")
             choose: Callable[[], str | None] = game.env.expert_action
             if player == "random":
                 choose = game.env.sample_random_action
@@ -166,7 +166,7 @@ class GameStore:
             if not game.over:
                 raise BadValue("only finished episodes can be saved")
             if game.saved is None:
-                game.saved = self._keep(game.trajectory())
+                game.saved = self._write(game.trajectory())
             return self._shown(name, game)
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ class GameStore:
         for game in games:
             game.env.close()
 
-    def _keep(self, trajectory: Trajectory) -> str:
+    def _write(self, trajectory: Trajectory) -> str:
         home = self.folder.path / HOME
         try:
             (home / STORED).mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ class GameStore:
         return view.image
 
     def picture_of(self, name: str) -> dict[str, Any]:
-        """Return a game in the format of stored episodes, from which its images are read."""
+        """Return a game in the format of stored episodes; used to read its images."""
         game = self._game(name)
         with game.lock:
             return to_json(game.trajectory())

@@ -60,7 +60,7 @@ class RunSummary:
 
     @property
     def done(self) -> int:
-        """Number of completed training steps or, in an evaluation, of episodes with a result."""
+        """Number of completed training steps, or of completed episodes of an evaluation."""
         if self.kind == "eval":
             return _int(self.result.get("episodes"))
         return int(self.rows[-1]["step"]) + 1 if self.rows else 0
@@ -109,7 +109,7 @@ class RunSummary:
 
     def card(self) -> dict[str, Any]:
         """Return the fields displayed in the list of runs."""
-        found = {
+        card = {
             "name": self.place.name,
             "kind": self.kind,
             "envs": self.envs,
@@ -125,12 +125,12 @@ class RunSummary:
         }
         last = self.evaluations[-1] if self.evaluations else None
         if _is_number(self.result.get("success")):
-            found |= {name: self.result.get(key) for name, key in _RATE.items()}
+            card |= {name: self.result.get(key) for name, key in _RATE.items()}
         elif last is not None:
-            found |= {name: last.get(f"eval_{key}") for name, key in _RATE.items()}
+            card |= {name: last.get(f"eval_{key}") for name, key in _RATE.items()}
         elif self.steps and _is_number(self.steps[-1].get("success")):
-            found |= {"success": self.steps[-1]["success"], "training": True}
-        return found
+            card |= {"success": self.steps[-1]["success"], "training": True}
+        return card
 
     def curves(self) -> dict[str, Any]:
         """Return downsampled curves of all metrics over steps, tokens and time, with evaluations and horizon stages."""
@@ -145,18 +145,18 @@ class RunSummary:
         }
 
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
-        """Return rows with x positions: the episodes of a step are sampled before its update and evaluated after it."""
+        """Add x positions to rows of metrics; with `after`, the metrics were measured after the update of the step."""
         spent = self._spent()
         placed = []
         for row in rows:
             step = int(row["step"]) + after
             tokens, seconds = spent.get(step, (0.0, 0.0))
-            figures = {
+            values = {
                 k.removeprefix("eval_") if after else k: v
                 for k, v in row.items()
                 if (k.startswith("eval_") if after else not k.startswith("eval_")) and k != "step" and _is_number(v)
             }
-            placed.append({"step": step, "tokens": tokens, "time": seconds, **figures})
+            placed.append({"step": step, "tokens": tokens, "time": seconds, **values})
         return placed
 
     def _spent(self) -> dict[int, tuple[float, float]]:
@@ -209,14 +209,14 @@ class RunReader:
         )
 
     def card(self, place: RunLocation) -> dict[str, Any]:
-        """Return the fields of a run for the list of runs. They are small and therefore cached for all runs."""
+        """Return the fields displayed in the list of runs; they are cached for all runs, because they are small."""
         version = self.version(place)
         cached = self._cards.get(place.name)
         if cached is None or cached[0] != version:
             cached = self._cards[place.name] = (version, self.of(place).card())
         updated = _updated(place)
-        found = cached[1]
-        return {**found, "updated": updated, "live": _live(found["kind"], found["finished"], updated)}
+        card = cached[1]
+        return {**card, "updated": updated, "live": _live(card["kind"], card["finished"], updated)}
 
     def version(self, place: RunLocation) -> str:
         """Return a string that changes whenever the summary changes."""

@@ -1,8 +1,8 @@
 """Render the states of a stored episode by replaying its actions.
 
-Renderings are not stored, since the same seed and actions reproduce the states. The observations of the replay are
-compared with the stored ones, and nothing is displayed if they differ. Only registered environments with a renderer are
-created, and only with keyword arguments that cannot name a file.
+Renderings are not stored, because the same seed and actions reproduce the states. The observations of the replay are
+compared with the stored ones, and nothing is displayed if they differ. Only registered environments are created, and
+only with keyword arguments that cannot be file names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palestra.viewer.folder import NotFound
 
 MOST = 500  # maximum number of turns to replay
 LONGEST = 20.0  # maximum seconds for a replay
-MAX_CACHED = 4  # number of cached episodes
+MAX_CACHED = 4  # maximum number of cached episodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ class Renderer:
 
     def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[Rendering]:
         """Return renderings of the state before each turn and of the final state; raise BadValue on failure."""
-        found = replay(data)
+        renderings = replay(data)
         with self._lock:
-            self._cache[run, at] = found
+            self._cache[run, at] = renderings
             while len(self._cache) > MAX_CACHED:
                 self._cache.pop(next(iter(self._cache)))
-        return found
+        return renderings
 
     def picture(self, run: str, at: str, n: int) -> bytes:
         with self._lock:
@@ -73,7 +73,7 @@ def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values()):
-        raise BadValue("its keywords are not accepted from a file")
+        raise BadValue("its keyword arguments are not numbers, and other values are not accepted from a file")
     turns = data["turns"][:MOST]
     seed = data.get("seed")
     if not isinstance(seed, int):

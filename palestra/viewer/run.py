@@ -19,7 +19,7 @@ def serve(
     token: str | None = None,
     ready: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve `folder` at `host` until interrupted; call `ready` with the URL. Remote access requires a token."""
+    """Serve `folder` at `host` until interrupted, and call `ready` with the URL; remote access requires a token."""
     loopback = is_loopback(host)
     if not loopback and not token:
         raise BadValue(

@@ -31,7 +31,7 @@ class Tokenizers:
         self._lock = threading.Lock()
 
     def of(self, place: RunLocation, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
-        """Return the tokenizer of a run and its origin, or None and the reason why there is none."""
+        """Return the tokenizer of a run and its path, or None and the reason why there is none."""
         for path in self._candidates(place, settings):
             try:
                 real = self.folder.inside(path)
@@ -51,7 +51,7 @@ class Tokenizers:
         if checkpoints.is_dir():
             candidates += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
         for named in _models(settings):
-            # The model may be elsewhere in the served folder; models outside of it are not read.
+            # The model may be elsewhere in the served folder; models outside of this folder are not read.
             for start in (self.folder.path, self.folder.path.parent):
                 candidates += [start / named / sub / FILE for sub in (".", "best", "last")]
         return candidates
@@ -88,25 +88,25 @@ def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
     A new sequence starts if a prompt does not extend the previous tokens. A sequence consists of spans of prompt tokens
     or sampled tokens, each from one turn, with ids, text pieces and log-probabilities.
     """
-    stretches: list[dict[str, Any]] = []
+    sequences: list[dict[str, Any]] = []
     try:
-        read: list[int] = []
+        previous: list[int] = []
         for i, turn in enumerate(data["turns"]):
             for call in turn.get("calls", ()):
-                prompt = read[: call["prefix_tokens"]] + list(call["prompt_ids"])
-                continues = bool(stretches) and prompt[: len(read)] == read
+                prompt = previous[: call["prefix_tokens"]] + list(call["prompt_ids"])
+                continues = bool(sequences) and prompt[: len(previous)] == previous
                 if not continues:
-                    stretches.append({"split": call["split"], "spans": []})
-                given = prompt[len(read) :] if continues else prompt
-                spans = stretches[-1]["spans"]
-                if given:
-                    spans.append(_span(i, call["kind"], given, None, decoder))
+                    sequences.append({"split": call["split"], "spans": []})
+                new_tokens = prompt[len(previous) :] if continues else prompt
+                spans = sequences[-1]["spans"]
+                if new_tokens:
+                    spans.append(_span(i, call["kind"], new_tokens, None, decoder))
                 if call["ids"]:
                     spans.append(_span(i, call["kind"], call["ids"], call["logprobs"], decoder))
-                read = prompt + list(call["ids"])
+                previous = prompt + list(call["ids"])
     except (KeyError, TypeError, ValueError) as err:
-        raise ParsingFailed(f"cannot show the tokens of this episode: {type(err).__name__}: {err}") from err
-    return stretches
+        raise ParsingFailed(f"cannot display the tokens of this episode: {type(err).__name__}: {err}") from err
+    return sequences
 
 
 def _span(
@@ -115,7 +115,7 @@ def _span(
     return {
         "turn": turn,
         "kind": kind,
-        "given": logprobs is None,
+        "is_prompt": logprobs is None,
         "ids": list(ids),
         "pieces": None if decoder is None else pieces(ids, decoder),
         "logprobs": None if logprobs is None else list(logprobs),
@@ -123,7 +123,7 @@ def _span(
 
 
 def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
-    """Return the text of each id; a character that spans several ids is assigned to the first of them."""
+    """Return the text of each id; a character that spans several ids is assigned to the first id."""
     texts: list[str] = []
     i = 0
     while i < len(ids):
@@ -139,7 +139,7 @@ def pieces(ids: Sequence[int], decoder: Decoder) -> list[str]:
 
 
 def _text(ids: Sequence[int], start: int, count: int, decoder: Decoder) -> str:
-    """Decode `count` ids after the previous id, since some decoders drop the leading space of the first id."""
+    """Decode `count` ids together with the previous id, because some decoders drop a leading space."""
     now = list(ids[start : start + count])
     try:
         alone = decoder.decode(now, skip_special_tokens=False)

@@ -1,4 +1,4 @@
-"""Generate pairs of answers that are equal in value but different in form, and near misses."""
+"""Generate pairs of answers with equal values but different notation, and pairs with slightly different values."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def words(r: random.Random) -> Iterator[Pair]:
 
 
 def symbolic(r: random.Random) -> Iterator[Pair]:
-    """Yield pairs that exact arithmetic cannot decide, so that the algebra system compares them."""
+    """Yield pairs that exact arithmetic cannot compare, so that the computer algebra system is used."""
     a, b, v = r.randint(2, 6), r.randint(2, 5), r.choice("xt")
     equal = [
         (f"\\ln {a**b}", f"{b}\\ln {a}"),

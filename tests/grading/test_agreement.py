@@ -1,4 +1,4 @@
-"""Test the math grader on thousands of generated pairs of answers, either equal in value or near misses."""
+"""Test the math grader on thousands of generated pairs of answers with equal or slightly different values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_no_false_accepts_and_few_false_rejects(seed: int) -> None:
 
 
 def test_equality_is_symmetric() -> None:
-    """Swapping answer and gold does not change the grade, for all kinds of answers whose equality is symmetric."""
+    """Check that swapping answer and gold does not change the grade, for all answers with symmetric equality."""
     sample = [pair for pair in pairs(11) if pair.kind not in ("choice", "symbolic")][::5]
     differing = [pair for pair in sample if _accepted(pair) != grade_math(pair.gold, pair.answer).correct]
     assert differing == []

@@ -30,11 +30,11 @@ QUICK = Limits(wall=5.0, cpu=1.0)
     [
         (DOUBLE, DOUBLES),
         (DOUBLE, json.dumps(DOUBLES)),
-        (DOUBLE, {"inputs": [["4"], ["5"]], "outputs": [["8"], ["10"]]}),  # lines as lists
+        (DOUBLE, {"inputs": [["4"], ["5"]], "outputs": [["8"], ["10"]]}),  # text as a list of lines
         (DOUBLE, [{"input": "4", "output": "8"}, {"input": "5", "output": "10", "type": "stdin_stdout"}]),
         (DOUBLE, {"language": "python", "test_cases": [{"type": "stdin_stdout", "input": "4", "output": "8"}]}),
         (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}),
-        (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}),  # each result in a list
+        (ADD, {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}),  # results wrapped in lists
         (ADD, {"fn_name": "add", "inputs": [[[1], [2]]], "outputs": [[1, 2]]}),
         (ADD, [{"input": "1\n2", "output": "3", "testtype": "functional", "metadata": {"func_name": "add"}}]),
         (ADD, ["assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"]),
@@ -94,9 +94,9 @@ def test_invalid_tests_are_rejected(tests: Any) -> None:
         ("import os\nprint(8)\nos._exit(1)", "exit code 1"),
         ("import os\nos.kill(os.getpid(), 11)", "signal 11"),
         ("raise SystemExit('no')", "no"),
-        ("while True: pass", "limit of "),
-        ("import time\ntime.sleep(99)", "limit of time"),
-        ("print('x' * 9_000_000)", "limit of output"),
+        ("while True: pass", " limit"),
+        ("import time\ntime.sleep(99)", "exceeded its time limit"),
+        ("print('x' * 9_000_000)", "exceeded its output limit"),
         ("x = bytearray(8 << 30)", "MemoryError"),
         ("open('/etc/passwd', 'a')", "PermissionError"),
         ("import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error"),
@@ -111,7 +111,7 @@ def test_failures_are_explained(program: str, why: str) -> None:
 
 
 def test_exceeding_the_memory_limit_fails_one_test_only() -> None:
-    """A test that kills the program in the sandbox does not affect the other tests."""
+    """Check that a test that kills the whole sandbox program does not affect the other tests."""
     program = """
 import os
 n = int(input())
@@ -287,7 +287,7 @@ def test_values_are_compared_as_in_python(one: Any, two: Any) -> None:
 
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_return_values_are_complete(parallel: int) -> None:
-    """All plain data that a function returns is compared."""
+    """Check that all plain data returned by a function is compared."""
     values = [
         None,
         True,
@@ -321,7 +321,7 @@ def test_many_threads() -> None:
 
 
 class BrokenSandbox(Sandbox):
-    """A sandbox whose processes have ended."""
+    """A sandbox that has lost its processes."""
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         raise SandboxDied("gone")

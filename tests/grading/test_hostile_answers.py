@@ -1,4 +1,4 @@
-"""Test answers that try to hang, crash or deceive a grader: each gets a grade, and later grades are correct."""
+"""Test that answers designed to hang, crash or deceive a grader get a grade and do not affect later grades."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_five_hundred_hostile_answers_get_a_grade() -> None:
         with ThreadPoolExecutor(8) as threads:
             futures = [threads.submit(check, index) for index in range(len(answers))]
             for future in futures:
-                future.result(timeout=1200)  # only a hang takes that long
+                future.result(timeout=1200)  # exceeded only if the grader hangs
         assert grade_math(r"3\ln 2", r"\ln 8", pool=pool).correct
         assert not grade_math(r"2\ln 2", r"\ln 8", pool=pool).correct
     finally:

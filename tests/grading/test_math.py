@@ -1,4 +1,4 @@
-"""Test selected answers that the math grader must treat as equal or different; test_agreement.py generates more."""
+"""Test the math grader on selected pairs of equal and different answers; test_agreement.py generates more pairs."""
 
 from __future__ import annotations
 

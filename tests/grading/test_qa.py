@@ -40,7 +40,7 @@ def test_matching_answers(answer: str, gold: str) -> None:
     [
         ("Paris", "London", 0.0),
         ("the city of Paris", "Paris", 0.5),  # "the" is ignored
-        ("Barack Obama", "Obama Barack", 0.999),  # the same words in another order
+        ("Barack Obama", "Obama Barack", 0.999),  # same words in another order
         ("", "Paris", 0.0),
         ("+", "-", 0.0),
         ("\u6771\u4eac\u90fd", "\u6771\u4eac", 0.8),

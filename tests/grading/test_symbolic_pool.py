@@ -1,4 +1,4 @@
-"""Test that the symbolic pool is correct from any thread, respects its limits and leaves no process behind."""
+"""Test that the symbolic pool works from any thread, enforces its limits and leaves no processes behind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # psutil has no type hints
 import pytest
 
 from palestra.errors import EnvFailed, InfrastructureError, MissingExtra
@@ -23,7 +23,7 @@ from palestra.grading import grade_math
 from palestra.grading import symbolic_pool as module
 from palestra.grading.symbolic_pool import SymbolicPool
 
-SLOW = r"\ln 10^{10^{10}}"  # takes hours, or more memory than available
+SLOW = r"\ln 10^{10^{10}}"  # needs hours, or more memory than available
 EQUAL = (r"3\ln 2", r"\ln 8")
 UNEQUAL = (r"2\ln 2", r"\ln 8")
 
@@ -87,7 +87,7 @@ def test_a_timeout_is_reported_in_the_grade(pool: SymbolicPool) -> None:
 
 
 def test_wall_clock_time_is_limited(pool: SymbolicPool) -> None:
-    """A worker that exceeds the wall-clock limit is abandoned even if it uses no CPU time."""
+    """Check that a worker that exceeds the wall-clock limit is killed even if it uses no CPU time."""
     graded(EQUAL, pool)
     for process in grading():
         if process.ppid() != os.getpid():
@@ -97,17 +97,18 @@ def test_wall_clock_time_is_limited(pool: SymbolicPool) -> None:
 
 
 def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
-    """A quick comparison finishes first even if endless comparisons occupy as many workers as the pool has."""
+    """Check that a quick comparison finishes first even if slow comparisons occupy all workers of the pool."""
     done: list[str] = []
 
     def slow() -> None:
-        pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)  # a limit on CPU time does not depend on load
+        # The limit is on CPU time, which does not depend on the load of the machine.
+        pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)
         done.append("slow")
 
     threads = [threading.Thread(target=slow) for _ in range(pool.workers)]
     for thread in threads:
         thread.start()
-    while len(pool._running) < pool.workers and not done:  # until all slow comparisons have started
+    while len(pool._running) < pool.workers and not done:  # wait until all slow comparisons have started
         time.sleep(0.01)
     assert graded(EQUAL, pool)
     done.append("quick")
@@ -137,7 +138,7 @@ def test_killed_processes_are_replaced(pool: SymbolicPool, whom: str) -> None:
     assert graded(EQUAL, pool)
     assert not graded(UNEQUAL, pool)
     if whom == "template":
-        assert gone(own)  # the workers ended with the template
+        assert gone(own)  # the workers exited together with the template
 
 
 def test_closing_and_collecting_leave_no_process() -> None:
@@ -149,7 +150,7 @@ def test_closing_and_collecting_leave_no_process() -> None:
     pool.close()
     pool.close()
     assert gone(own)
-    assert graded(EQUAL, pool)  # a closed pool starts again on use
+    assert graded(EQUAL, pool)  # a closed pool starts new processes when it is used
     own = [p for p in children() if p.pid not in before]
     del pool
     gc.collect()
@@ -191,7 +192,7 @@ def test_nothing_outlives_the_interpreter(how: str) -> None:
 
 
 def test_a_fork_has_its_own_workers() -> None:
-    """Parent and child both grade answers; the parent's workers end with the parent while the child still runs."""
+    """Grade answers in a parent and its fork; the parent's workers exit with the parent, not with the child."""
     then = """
 sys.stdin.readline()
 child = os.fork()
@@ -208,7 +209,7 @@ sys.stdin.read()
     every = children(process.pid)
     os.kill(process.pid, signal.SIGKILL)
     assert gone(below)
-    process.communicate()  # closes the child's end of the pipe
+    process.communicate()  # closes the child's standard input, so that it exits
     assert gone(every)
 
 

@@ -1,4 +1,4 @@
-"""MCP server without the SDK, which starts fast and can violate the protocol.
+"""MCP server that does not use the SDK, so that it starts fast and can violate the protocol.
 
     python mcp_server.py [--noise] [--slow-start SECONDS] [--die-first FILE]
 
@@ -28,7 +28,7 @@ TOOLS: dict[str, dict[str, Any]] = {
     "refuse": {},
     "crash": {},
     "hang": {},  # stops responding to all requests
-    "slow": {"seconds": NUMBER},  # responds to other calls meanwhile
+    "slow": {"seconds": NUMBER},  # replies after a delay; other calls are answered in the meantime
     "garble": {"lines": NUMBER},  # prints invalid lines, then replies
     "nonsense": {},  # replies with an invalid result
     "child": {},  # starts a process that outlives the server
@@ -108,7 +108,7 @@ def handle(message: dict[str, Any]) -> None:
         info = {"name": "plain", "version": "1"}
         result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
         send({"id": number, "result": result})
-    elif method == "tools/list":  # two pages
+    elif method == "tools/list":  # the list has two pages
         names = list(TOOLS)
         second = params.get("cursor") == "2"
         shown = [

@@ -12,7 +12,7 @@ PATIENCE = 120.0  # seconds to wait for a condition on a loaded machine
 
 
 def descendants(pid: int) -> list[int]:
-    """Return the ids of all processes that descend from this one."""
+    """Return the ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -29,7 +29,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def sandbox_processes(sandbox: Sandbox) -> list[int]:
-    """Return the processes of this sandbox only; the processes of other sandboxes may change at any time."""
+    """Return the process ids of this sandbox, without those of other sandboxes, which may change at any time."""
     roots = [template._process.pid for pool in sandbox._templates.values() for template in pool]
     return roots + [pid for root in roots for pid in descendants(root)]
 
@@ -43,7 +43,7 @@ def wait_for_processes(sandbox: Sandbox, most: int) -> int:
 
 
 def wait_until_gone(pids: Iterable[int]) -> list[int]:
-    """Wait until these processes have ended; return those that have not. Zombies of other parents count as ended."""
+    """Wait until these processes have exited, and return those that are still running; zombies count as exited."""
     end = monotonic() + PATIENCE
     while (alive := [pid for pid in pids if _alive(pid)]) and monotonic() < end:
         sleep(0.02)

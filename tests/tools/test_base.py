@@ -1,4 +1,4 @@
-"""Test tools made from classes and functions: schemas, argument checks, failures and registration."""
+"""Test tools defined as classes and functions: schemas, argument checks, failures and registration."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from palestra.tools.schema import check_arguments
 class Dice(Tool):
     """Roll a die.
 
-    sides: how many it has
+    sides: number of sides
     """
 
     def call(self, sides: int = 6) -> str:
@@ -48,8 +48,8 @@ def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> dict[str
     """Report the weather.
 
     Args:
-        city: where
-        days: how far ahead
+        city: name of the city
+        days: number of days to forecast
     """
     return {"city": city, "days": days, "unit": unit}
 
@@ -65,7 +65,7 @@ def test_schema_of_a_class() -> None:
     assert (die.name, die.description) == ("dice", "Roll a die.")
     assert die.schema["function"]["parameters"] == {
         "type": "object",
-        "properties": {"sides": {"type": "integer", "description": "how many it has", "default": 6}},
+        "properties": {"sides": {"type": "integer", "description": "number of sides", "default": 6}},
         "required": [],
         "additionalProperties": False,
     }
@@ -78,7 +78,7 @@ def test_schema_of_a_function() -> None:
     function_tool = tool(weather)
     assert (function_tool.name, function_tool.description) == ("weather", "Report the weather.")
     properties = function_tool.parameters["properties"]
-    assert properties["city"] == {"type": "string", "description": "where"}
+    assert properties["city"] == {"type": "string", "description": "name of the city"}
     assert properties["unit"] == {"enum": ["C", "F"], "default": "C"}
     assert function_tool.parameters["required"] == ["city"]
     assert json.loads(str(function_tool.run({"city": "Rome"}).text)) == {"city": "Rome", "days": 1, "unit": "C"}
@@ -88,16 +88,16 @@ def test_type_hints() -> None:
     def f(
         a: list[int],
         b: dict[str, float] | None = None,
-        c: Annotated[str, "what to say"] = "",
+        c: Annotated[str, "text to print"] = "",
         d: Sequence[str] = (),
         e: Any = None,
     ) -> None:
-        """Do."""
+        """Do nothing."""
 
     properties = tool(f).parameters["properties"]
     assert properties["a"] == {"type": "array", "items": {"type": "integer"}}
     assert properties["b"]["anyOf"][0] == {"type": "object", "additionalProperties": {"type": "number"}}
-    assert properties["c"] == {"type": "string", "description": "what to say", "default": ""}
+    assert properties["c"] == {"type": "string", "description": "text to print", "default": ""}
     assert properties["d"] == {"type": "array", "items": {"type": "string"}}
     assert properties["e"] == {}
 
@@ -119,10 +119,10 @@ def test_missing_docstrings_hints_and_names() -> None:
         return x
 
     def untyped(x):  # type: ignore[no-untyped-def]
-        """Do."""
+        """Do nothing."""
 
     def odd(x: threading.Thread) -> None:
-        """Do."""
+        """Do nothing."""
 
     with pytest.raises(BadValue, match="docstring"):
         tool(silent)
@@ -196,7 +196,7 @@ def test_async_tools_share_a_loop_that_outlives_the_caller() -> None:
     assert function_tool.run({"seconds": 0}).text == "palestra-tools"
     assert asyncio.run(function_tool.arun({"seconds": 0})).text == "palestra-tools"
 
-    async def within_loop() -> str:  # a sync call while a loop is running
+    async def within_loop() -> str:  # a sync call while an event loop is running
         return str(await asyncio.to_thread(lambda: function_tool.run({"seconds": 0}).text))
 
     assert asyncio.run(within_loop()) == "palestra-tools"
@@ -215,7 +215,7 @@ def test_a_tool_is_a_toolset_of_one() -> None:
 def test_instructions() -> None:
     text = instructions([Dice(), tool(weather)], max_calls=1)
     assert 'weather(city: string, days?: integer, unit?: "C" or "F"): Report the weather.' in text
-    assert "    city: where" in text
+    assert "    city: name of the city" in text
     assert '<tool_call>{"name": "dice", "arguments": {}}</tool_call>' in text
     assert "You have 1 tool call in total." in text
     assert instructions([]) == ""

@@ -1,4 +1,4 @@
-"""Test the parsing of tool calls in replies: all formats that models are trained on, and texts without a call."""
+"""Test the parsing of tool calls in all formats that models are trained on, and of replies without a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test hostile programs that try to escape, persist, exhaust resources or fake results."""
+"""Test hostile programs that try to escape the sandbox, persist in it, exhaust resources or fake results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palestra.tools.sandbox.guest.template import MAX_WAITING
 from tests.tools.processes import open_files, wait_for_processes
 
 TIGHT = Limits(wall=120.0, cpu=20.0, memory=256 << 20, processes=16, output=64 << 10, disk=8 << 20)
-PROCESSES = 2 * (2 + 2 * MAX_WAITING)  # two templates, each with bwrap and its waiting processes
+PROCESSES = 2 * (2 + 2 * MAX_WAITING)  # two templates, each with a bwrap process and waiting processes
 SECRET = "palestra-hostile-secret-4711"
 
 
@@ -31,12 +31,12 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     del os.environ["PALESTRA_TEST_SECRET"]
 
 
-# Initial content of a program's directory: empty, unless the interpreter's packages are below it.
+# Initial content of a program's directory. It is empty, unless the interpreter's packages are located in it.
 EMPTY = sorted({Path(path).relative_to(HOME).parts[0] for path, _ in covered_prefixes()})
 
 
 def attacked(sandbox: Sandbox, code: str, **kwargs: object) -> Result:
-    """Run `code`, then check that the sandbox has the same processes and files and still runs programs correctly."""
+    """Run `code`, and check that it leaves no processes or files behind and that the sandbox still works."""
     assert sandbox.run("print(6*7)").stdout == "42\n"
     handles = open_files()
     result = sandbox.run(code, **kwargs)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ except BlockingIOError:
 def test_threads_count_too(sandbox: Sandbox) -> None:
     code = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()"
     result = attacked(sandbox, code, limits=Limits(wall=3.0, processes=16))
-    assert (result.status, result.limit) == ("limit", "time")  # the program waits for the threads that were started
+    assert (result.status, result.limit) == ("limit", "time")  # before it exits, the program waits for its threads
     code = code.replace("args=(60,)", "args=(60,), daemon=True")
     assert attacked(sandbox, code, limits=Limits(wall=120.0, processes=16)).limit == "processes"
 
@@ -209,7 +209,8 @@ def test_no_call_sees_another(sandbox: Sandbox) -> None:
     leave = "import os, sys\nopen('left', 'w').write('x'); open('/dev/shm/left2', 'w'); sys.left = os.left = 1"
     assert attacked(sandbox, leave).ok
     look = "import os, sys\nprint(os.listdir('/dev/shm'), hasattr(sys, 'left'), len(os.listdir('/proc/self/fd')))"
-    assert attacked(sandbox, look).stdout == f"{EMPTY} False 5\n"  # the standard streams, the channel and the listing
+    # The five descriptors are the standard streams, the channel and the directory being listed.
+    assert attacked(sandbox, look).stdout == f"{EMPTY} False 5\n"
     hidden = "a secret of this call: " + "5f3a9"
     with sandbox.session() as other:
         other.run(f"x = {hidden!r}")
@@ -316,7 +317,7 @@ for path in ("/proc/kmsg", "/proc/kcore"):
 """
     result = attacked(sandbox, code)
     assert result.status == "ok", result.stderr
-    assert result.stdout in ("", "wrote /proc/1/mem\n")  # a program may write its own memory
+    assert result.stdout in ("", "wrote /proc/1/mem\n")  # a program may write to its own memory
 
 
 def test_no_way_to_other_privileges(sandbox: Sandbox) -> None:
@@ -397,7 +398,7 @@ def test_a_crash_below_python(sandbox: Sandbox) -> None:
     assert (result.status, result.signal, result.exit_code, result.stdout) == ("error", "SIGSEGV", None, "before\n")
     aborted = attacked(sandbox, "import os; os.abort()")
     assert (aborted.status, aborted.exit_code) == ("error", None)
-    assert aborted.signal is not None  # process 1 ignores SIGABRT; which signal ends it depends on the C library
+    assert aborted.signal is not None  # process 1 ignores SIGABRT; the C library determines the signal that kills it
 
 
 def test_a_program_cannot_fake_a_broken_sandbox(sandbox: Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""Test MCP servers as tools: configuration, calls, sessions, and servers that die, hang or violate the protocol."""
+"""Test MCP servers as tools: configuration, calls, sessions, and servers that exit, hang or violate the protocol."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def text_of_call(tools: McpTools, name: str, /, **arguments: Any) -> str:
 
 
 def servers(wanted: int = 0) -> list[psutil.Process]:
-    gc.collect()  # an unreferenced session ends its server
+    gc.collect()  # deleting an unreferenced session stops its server
     for _ in range(3000):
         if len(_servers()) == wanted:
             break
@@ -51,7 +51,7 @@ def servers(wanted: int = 0) -> list[psutil.Process]:
 
 
 def kill(pid: int) -> None:
-    """Kill a server and wait until this process, its parent, has reaped it and detected its end."""
+    """Kill a server, and wait until its parent (this process) has reaped it and detected that it exited."""
     os.kill(pid, signal.SIGKILL)
     while psutil.pid_exists(pid):
         threading.Event().wait(0.05)
@@ -148,7 +148,7 @@ def test_wrong_options() -> None:
 def test_tools_and_results(plain: McpTools) -> None:
     add = named(plain, "add")
     assert (add.description, add.parameters["required"]) == ("add tool", ["a", "b"])
-    assert len(plain.tools) == 15  # the tools of both pages
+    assert len(plain.tools) == 15  # tools from both pages of the list
     assert add.run({"a": 2, "b": 3}) == ToolResult(text="5")
     assert add.run({"a": 2, "b": "3"}).text == "5.0"  # models write numbers as strings
     assert asyncio.run(add.arun({"a": 1, "b": 1})).text == "2"
@@ -299,12 +299,12 @@ def test_in_an_environment() -> None:
 
 def test_a_server_that_dies_is_reported_and_restarted(plain: McpTools) -> None:
     before = text_of_call(plain, "pid")
-    with pytest.raises(ToolFailed, match=r"crash got no reply: it ended with exit code 7.*a simulated crash"):
+    with pytest.raises(ToolFailed, match=r"before it replied to crash: it ended with exit code 7.*a simulated crash"):
         run(plain, "crash")
     assert text_of_call(plain, "count") == "1"
     assert text_of_call(plain, "pid") != before
     kill(int(text_of_call(plain, "pid")))
-    with pytest.raises(ToolFailed, match="SIGKILL"):  # the server died between two calls, so its state is lost
+    with pytest.raises(ToolFailed, match="SIGKILL"):  # killed between two calls, so its state is lost
         run(plain, "count")
     assert text_of_call(plain, "count") == "1"
 
@@ -364,7 +364,7 @@ def test_too_much_invalid_output_is_an_error(plain: McpTools) -> None:
     ("program", "message"),
     [
         ("import sys; sys.exit('no configuration')", r"exit code 1.*no configuration"),
-        ("import time; print('hello', flush=True); time.sleep(60)", r"not ready within 2 s.*the first: 'hello'"),
+        ("import time; print('hello', flush=True); time.sleep(60)", r"not ready within 2 s.*the first is 'hello'"),
         ("while True: print('y' * 50)", "it prints output that is not MCP"),
         ("import sys\nwhile True: sys.stdout.buffer.write(bytes(65536))", "a line of more than 32 MB"),
         ("import os; os.close(1); import time; time.sleep(60)", "it closed its output"),

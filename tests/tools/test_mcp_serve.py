@@ -29,7 +29,7 @@ def text(result: Any) -> str:
 
 
 def test_episodes_through_the_sdk_client_match_direct_ones() -> None:
-    """Compare every observation, reward and flag with the same episode played directly."""
+    """Compare every observation, reward and flag with those of the same episode in the environment itself."""
 
     async def played() -> None:
         server = StdioServerParameters(command=sys.executable, args=["-m", "palestra", "mcp-serve", GAME])
@@ -69,7 +69,7 @@ def test_episodes_through_the_sdk_client_match_direct_ones() -> None:
 
 
 def test_an_environment_as_a_tool_of_another() -> None:
-    """One environment has a tool that is another environment behind an MCP server."""
+    """Use an environment, served over MCP, as a tool in another environment."""
     inner = McpTools([sys.executable, "-m", "palestra", "mcp-serve", GAME, "--seed", "5"])
     with palestra.make("game:Sudoku-v0-easy", tools=[inner]) as env:
         env.reset(seed=1)
@@ -107,7 +107,7 @@ def test_many_clients_over_http(address: str) -> None:
     with palestra.make(GAME) as env:
         below = [
             seed for seed in range(40) if not (env.reset(seed=seed) and env.step("\\boxed{1}").done)
-        ]  # seeds whose number is not 1
+        ]  # seeds for which 1 is not the hidden number
     template = connect(address)
     with closing(template.open(seed=0)) as one, closing(template.open(seed=0)) as two:
         (reset, step), (other_reset, _) = one.tools, two.tools
@@ -116,7 +116,7 @@ def test_many_clients_over_http(address: str) -> None:
         first = prompt.split('[episode "')[1].split('"')[0]
         second = str(other_reset.run({"seed": below[1]}).text).split('[episode "')[1].split('"')[0]
         assert first != second
-        for turn in range(1, 4):  # interleaved episodes count their own turns
+        for turn in range(1, 4):  # each of the interleaved episodes counts its own turns
             for episode in (first, second):
                 reply = str(step.run({"episode": episode, "action": "\\boxed{1}"}).text)
                 assert f"Turn {turn} of 6" in reply
@@ -130,7 +130,7 @@ def test_many_clients_over_http(address: str) -> None:
             return await asyncio.gather(*(client.call_tool("reset", {"seed": n}) for n in range(300)))
 
     keys = {result.structured_content["episode"] for result in asyncio.run(together())}
-    assert len(keys) == 300  # more than the server keeps; the oldest are dropped
+    assert len(keys) == 300  # more episodes than the server stores; the oldest are dropped
     template.close()
 
 

@@ -1,4 +1,4 @@
-"""Test the output of the Python tool for the model, and its state between calls."""
+"""Test the output that the Python tool returns to the model, and its state between calls."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_many_threads(sandbox: Sandbox) -> None:
 
 
 def kill(template: TemplateProcess) -> None:
-    """Kill a template process and wait until it has ended; the kernel then kills its programs."""
+    """Kill a template process and wait until it has exited; the kernel then kills its programs."""
     assert template._pidfd is not None
     signal.pidfd_send_signal(template._pidfd, signal.SIGKILL)
     assert select.select([template._pidfd], [], [], PATIENCE)[0]
@@ -350,7 +350,7 @@ with Sandbox(workers=1) as sandbox:
 
 
 def test_a_host_that_is_not_root() -> None:
-    """Programs get one user namespace each; tested as user nobody with an interpreter that all users can read."""
+    """Check that each program gets its own user namespace if the host runs as user nobody."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(Path(palestra.__file__).parent, f"{folder}/palestra", ignore=shutil.ignore_patterns("data"))
         subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
@@ -390,7 +390,7 @@ def test_ten_thousand_calls_leave_nothing_behind() -> None:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
 
     def state() -> tuple[int, int, int, int]:
-        """Return the numbers of processes and open files, and the memory of this process and the largest template."""
+        """Return the number of processes, the number of open files, and the memory of the host and of a template."""
         gc.collect()
         count = wait_for_processes(sandbox, most)
         template = max(resident(pid) for pid in sandbox_processes(sandbox) if Path(f"/proc/{pid}/statm").exists())

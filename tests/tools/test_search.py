@@ -28,7 +28,7 @@ from palestra.tools.search import index as index_module
 from palestra.tools.search.analysis import analyser, raw_words, stem
 from palestra.tools.search.encyclopedia import encyclopedia_passages
 
-build_module = sys.modules["palestra.tools.search.build"]  # `build` of the package is the function, not the module
+build_module = sys.modules["palestra.tools.search.build"]  # `search.build` is the function, which hides the module
 
 
 def passages(*texts: str) -> list[Passage]:
@@ -58,7 +58,7 @@ def by_definition(texts: Sequence[str], query: str, k1: float, b: float, analyse
 
 
 def assert_exact(ranking: list[tuple[int, float]], wanted: dict[int, float], topk: int) -> None:
-    """Compare the scores at each rank and of each passage, so that passages with equal scores may swap ranks."""
+    """Compare the scores per rank and per passage; passages with equal scores may be in any order."""
     best = sorted(wanted.values(), reverse=True)[:topk]
     assert [score for _, score in ranking] == pytest.approx(best, rel=1e-5)
     for number, score in ranking:
@@ -83,7 +83,7 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 def test_scores_are_those_of_the_definition(
     texts: list[str], query: str, topk: int, k1: float, b: float, short: int, batch: int, merge_size: int
 ) -> None:
-    """Scores are exact even with many runs, many merged ranges, and posting lists that are looked up, not summed."""
+    """Compare scores with the definition of BM25, also for indexes that are built from many runs and ranges."""
     with (
         patch.object(build_module, "BATCH", batch),
         patch.object(build_module, "MERGE_SIZE", merge_size),
@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_definition(
 
 
 def test_long_lists_are_looked_up_with_the_same_result() -> None:
-    """Use a corpus that is large enough for pruning with the default constants."""
+    """Compare scores for a corpus that is large enough for pruning with the default constants."""
     import numpy as np
 
     rng = np.random.default_rng(3)
@@ -214,7 +214,7 @@ def test_every_form_of_source(tmp_path: Path) -> None:
         "eleven twelve",
     ]
     assert {passage.title for passage in everything} == {"Ants", "Bees", "", "notes/c.md"}
-    assert len({passage.id for passage in everything}) == len(everything) - 2  # two ids occur twice
+    assert len({passage.id for passage in everything}) == len(everything) - 2  # two of the ids occur twice
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_results_do_not_depend_on_the_hash_seed() -> None:
 
 
 def test_the_encyclopedia_supports_multi_hop_questions() -> None:
-    """Each passage leads to the next: a person's birthplace, the river of that town, the range of that river."""
+    """Look up a person's birthplace, then the river of that town, then the mountain range of that river."""
     corpus = {passage.title: passage.text for passage in encyclopedia_passages()}
 
     def search(query: str) -> str:

@@ -33,7 +33,7 @@ def test_misspelt_names_are_found(tmp_path: Path) -> None:
     town = next(passage.title for passage in corpus if " is a town " in passage.text)
     wrong = town[:3] + town[4:]
     assert index.search(wrong) == []
-    opened = Index(tmp_path / "i")  # finds its encoder by name
+    opened = Index(tmp_path / "i")  # the index creates its encoder from the stored name
     assert town in [hit.passage.title for hit in opened.search(wrong, 5, mode="dense")]
     assert town in [hit.passage.title for hit in SearchTool(tmp_path / "i", topk=5, mode="hybrid").hits(wrong)]
 
@@ -61,7 +61,7 @@ def test_fusion() -> None:
 
 
 class Stub(BaseHTTPRequestHandler):
-    """Embedding server whose vectors are the length and first letter of a text, unless a test sets `reply`."""
+    """Server that embeds a text as its length and its first character, unless a test sets `reply`."""
 
     reply: Any = None
 
@@ -115,7 +115,7 @@ def test_an_unreachable_endpoint() -> None:
 
 @pytest.mark.slow
 def test_a_transformer_from_a_folder(tmp_path: Path) -> None:
-    """Padding must not change the vector of a text, computed by a tiny untrained model."""
+    """Check with a tiny untrained model that padding does not change the vector of a text."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     transformers: Any = importlib.import_module("transformers")

@@ -1,4 +1,4 @@
-"""Test that the page of a hit is found by neighboring passages in a local index, and by title on a server."""
+"""Test that the page of a hit consists of the neighboring passages with the same title."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_ports_in_use_and_wrong_options(server: str) -> None:
 
 
 class Broken(BaseHTTPRequestHandler):
-    """Server that fails in the way that the request path names; the second request to /flaky succeeds."""
+    """Server whose reply depends on the request path; the first request to /flaky fails."""
 
     requests = 0
 

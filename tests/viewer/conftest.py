@@ -1,4 +1,4 @@
-"""Fixture with one viewer server on a folder with runs of every kind, shared by read-only tests."""
+"""Fixture for read-only tests: one viewer server for a folder with runs of every kind."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ser
     server = Server(runs, tmp_path_factory.mktemp("cache"))
     yield server
     stderr = server.close()
-    assert stderr == "", stderr  # there was neither a warning nor a traceback
+    assert stderr == "", stderr  # neither a warning nor a traceback was printed

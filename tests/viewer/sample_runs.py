@@ -1,4 +1,4 @@
-"""Write runs for the viewer: real episodes as stored by training, evaluation and human play."""
+"""Write sample runs for the viewer, with real episodes in the formats of training, evaluation and human play."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIG = {
 
 
 def played(agent: Agent, env_id: str, episodes: int, *, seed: int = 3, **options: Any) -> list[Trajectory]:
-    with ThreadPoolExecutor(1) as elsewhere:  # Playwright keeps a loop running in this thread
+    with ThreadPoolExecutor(1) as elsewhere:  # Playwright runs an event loop in this thread
         result = elsewhere.submit(
             lambda: asyncio.run(collect(agent, env_id, episodes=episodes, seed=seed, **options))
         ).result()
@@ -50,15 +50,15 @@ def store(path: Path, episodes: Iterable[Trajectory]) -> Path:
 
 
 def with_ids(episode: Trajectory, tokenizer: Tokenizer) -> Trajectory:
-    """Add token ids as if a model with that tokenizer had sampled the actions."""
-    turns, read = [], list[int]()
+    """Add token ids and log-probabilities, as if a model had sampled the actions."""
+    turns, context = [], list[int]()
     for turn in episode.turns:
-        prompt = read + tokenizer.encode(str(turn.observation), add_special_tokens=False).ids
+        prompt = context + tokenizer.encode(str(turn.observation), add_special_tokens=False).ids
         ids = tokenizer.encode(turn.action.text, add_special_tokens=False).ids
-        odds = [-0.1 * (i % 7) for i in range(len(ids))]
-        call = Call(prompt_ids=prompt, ids=ids, logprobs=odds, finish="stop", version=1)
+        logprobs = [-0.1 * (i % 7) for i in range(len(ids))]
+        call = Call(prompt_ids=prompt, ids=ids, logprobs=logprobs, finish="stop", version=1)
         turns.append(replace(turn, action=replace(turn.action, calls=(call,))))
-        read = prompt + ids
+        context = prompt + ids
     return replace(episode, turns=tuple(turns))
 
 
@@ -98,19 +98,19 @@ def training_run(run: Path, *, steps: int = 4, **config: Any) -> Path:
     return run
 
 
-def picture(colour: tuple[int, int, int]) -> bytes:
+def picture(color: tuple[int, int, int]) -> bytes:
     """Return a single-color PNG."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    rows = b"".join(b"\0" + bytes(colour) * 32 for _ in range(32))
+    rows = b"".join(b"\0" + bytes(color) * 32 for _ in range(32))
     head = struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 def nasty_episode() -> Trajectory:
-    """Return an episode with HTML markup in every text field, and images."""
+    """Return an episode with images and with HTML markup in every text field."""
     turns = tuple(
         Turn(
             observation=[{"type": "text", "text": NASTY}, {"type": "image", "image": picture((200, 10 * i, 0))}],

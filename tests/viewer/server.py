@@ -66,7 +66,7 @@ class Server:
             connection.close()
 
     def get(self, path: str, **params: Any) -> Any:
-        """Return the JSON of a request that must succeed."""
+        """Send a GET request, check that it succeeds, and return its JSON reply."""
         query = urlencode({k: v for k, v in params.items() if v is not None}, doseq=True)
         reply = self.request(f"/api/{path}?{query}")
         assert reply.status == 200, reply
@@ -77,7 +77,7 @@ class Server:
         return self.request(f"/api/{path}{query}", method="POST", body={} if body is None else body, headers=OWN)
 
     def until_read(self, run: str, episodes: int) -> None:
-        until(lambda: self.get("pulse", run=run)["runs"].get(run, {}).get("episodes") == episodes)
+        until(lambda: self.get("changes", run=run)["runs"].get(run, {}).get("episodes") == episodes)
 
     def close(self) -> str:
         """Stop the server and return its standard error."""
@@ -87,7 +87,7 @@ class Server:
 
 
 def until(fits: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until a condition holds."""
+    """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not fits():
         assert time.monotonic() < end, "the condition did not become true in time"

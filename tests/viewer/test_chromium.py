@@ -1,4 +1,4 @@
-"""Test the page in Chromium: every view at desktop and phone width, by mouse and keyboard."""
+"""Test the viewer in Chromium: every view at desktop and phone width, with mouse and keyboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ expect.set_options(timeout=WAIT)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    assert Path(CHROMIUM).exists(), "the tests need Chromium: `make browser` installs Debian's package"
+    assert Path(CHROMIUM).exists(), "the tests need Chromium; install it with `make browser`"
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
@@ -45,7 +45,7 @@ class Tab:
         self.page.on("requestfailed", lambda r: self.errors.append(f"{r.url}: {r.failure}"))
 
     def _dialog(self, box: Dialog) -> None:
-        self.errors.append(f"a dialog: {box.message}")
+        self.errors.append(f"unexpected dialog: {box.message}")
         box.dismiss()
 
     def open(self, address: str) -> Page:
@@ -55,7 +55,7 @@ class Tab:
 
     def close(self) -> None:
         self.page.close()
-        errors = [text for text in self.errors if "ERR_ABORTED" not in text]  # requests that a new view cancelled
+        errors = [text for text in self.errors if "ERR_ABORTED" not in text]  # canceled by a new view
         assert errors == []
 
 
@@ -95,11 +95,11 @@ def test_every_view_fits_the_width_without_errors(ready: Server, tab: Tab) -> No
         view(ready, "run", run="nasty"): ".tile b",
         view(ready, "episodes", run="trained"): "tbody tr",
         view(ready, "episodes", run="nasty"): "tbody tr",
-        view(ready, "episode", **one): ".said.agent",
+        view(ready, "episode", **one): ".message.agent",
         view(ready, "episode", **one, view="tokens"): ".tok.sampled",
         view(ready, "episode", **nasty): "img.shown",
         view(ready, "episode", **nasty, view="tokens"): ".empty",
-        view(ready, "compare", **both): ".pair .said",
+        view(ready, "compare", **both): ".pair .message",
         view(ready, "play"): ".env-card",
     }
     for address, selector in views.items():
@@ -111,10 +111,10 @@ def test_every_view_fits_the_width_without_errors(ready: Server, tab: Tab) -> No
 
 def test_markup_in_episodes_is_shown_as_text(ready: Server, tab: Tab) -> None:
     page = tab.open(view(ready, "episode", run="nasty", at="episodes.jsonl:0"))
-    expect(page.locator(".said.agent pre").first).to_have_text(f"</pre>{NASTY}")
+    expect(page.locator(".message.agent pre").first).to_have_text(f"</pre>{NASTY}")
     assert page.locator("main script, main img:not(.shown)").count() == 0
     shown = page.locator("img.shown").first
-    expect(shown).to_have_js_property("naturalWidth", 32)  # the picture itself is displayed
+    expect(shown).to_have_js_property("naturalWidth", 32)  # the image was loaded
 
 
 def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab) -> None:
@@ -133,7 +133,7 @@ def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab
     page.get_by_text("Curves of 2").click()
     large = page.locator("section.card")
     expect(large.locator("path.line")).to_have_count(2)
-    expect(large.locator("circle.dot")).to_have_count(3)  # two evaluations of one run, one of the other
+    expect(large.locator("circle.dot")).to_have_count(3)  # two evaluations of one run and one of the other
     expect(large.locator("text.stage").first).to_have_text("2 turns")
     before = large.locator("path.line").first.get_attribute("d")
     page.get_by_label("Smoothing").evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')) }")
@@ -175,7 +175,7 @@ def test_an_episode_is_navigated_with_the_keyboard(ready: Server, desktop: Tab) 
         page.keyboard.press(key)
     page.keyboard.press("Enter")
     expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:1")
-    expect(page.locator(".said.agent").first).to_contain_text("advantage")
+    expect(page.locator(".message.agent").first).to_contain_text("advantage")
     expect(page.locator("main")).to_contain_text("from the stored rewards of the 8 episodes of step 1")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".crumbs")).to_contain_text(f"{STEP}:2")
@@ -192,30 +192,30 @@ def test_an_episode_is_navigated_with_the_keyboard(ready: Server, desktop: Tab) 
     page.keyboard.press("e")
     expect(page.locator("tbody tr")).to_have_count(8)
     page.go_back()
-    expect(page.locator(".said.agent").first).to_be_visible()
+    expect(page.locator(".message.agent").first).to_be_visible()
 
 
 def test_tokens_distinguish_sampled_from_prompt(ready: Server, tab: Tab) -> None:
     at = f"{STEP}:0"
-    spans = ready.get("tokens", run="trained", at=at)["stretches"][0]["spans"]
+    spans = ready.get("tokens", run="trained", at=at)["sequences"][0]["spans"]
     page = tab.open(view(ready, "episode", run="trained", at=at))
-    expect(page.locator(".said.agent").first).to_be_visible()
+    expect(page.locator(".message.agent").first).to_be_visible()
     page.keyboard.press("t")
     tokens = page.locator(".tokens")
-    expect(tokens.locator(".tok.sampled")).to_have_count(sum(len(s["ids"]) for s in spans if not s["given"]))
-    expect(tokens.locator(".tok.given")).to_have_count(sum(len(s["ids"]) for s in spans if s["given"]))
+    expect(tokens.locator(".tok.sampled")).to_have_count(sum(len(s["ids"]) for s in spans if not s["is_prompt"]))
+    expect(tokens.locator(".tok.prompt")).to_have_count(sum(len(s["ids"]) for s in spans if s["is_prompt"]))
     expect(tokens.locator(".tok.sampled.good, .tok.sampled.poor").first).to_be_visible()
     last = tokens.locator(".tok.sampled").nth(1)
     last.click()
     expect(page.locator(".token-panel")).to_contain_text(
         re.compile(r"sampled in turn 1.*probability 90\.48%.*advantage")
     )
-    tokens.locator(".tok.given").first.click()
-    expect(page.locator(".token-panel")).to_contain_text("given")
+    tokens.locator(".tok.prompt").first.click()
+    expect(page.locator(".token-panel")).to_contain_text("prompt token")
     page.keyboard.press("ArrowRight")
     expect(page.locator(".token-panel")).to_contain_text("token 2,")
     page.get_by_label("sampled only").check()
-    expect(tokens.locator(".tok.given").first).to_be_hidden()
+    expect(tokens.locator(".tok.prompt").first).to_be_hidden()
 
 
 def test_two_episodes_side_by_side(ready: Server, tab: Tab) -> None:
@@ -244,7 +244,7 @@ def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) 
         page.get_by_label("Environment").fill("guessthenumber easy")
         page.get_by_label("Seed").fill("7")
         page.locator(f"[data-env='{GUESS}']").click()
-        move = page.get_by_label("your move")
+        move = page.get_by_label("your action")
         for _ in range(4):
             page.get_by_text("Ask the expert").click()
             expect(move).not_to_have_value("")
@@ -254,7 +254,7 @@ def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) 
                 break
         expect(page.locator(".over")).to_contain_text("solved")
         page.get_by_text("Save as trajectory").click()
-        page.locator(".kept a").click()
+        page.locator(".saved a").click()
         expect(page.locator(".facts")).to_contain_text("player human")
         page.goto(view(server))
         expect(page.locator("tbody tr")).to_contain_text("played")
@@ -264,7 +264,7 @@ def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) 
 
 
 def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: Path) -> None:
-    run = training_run(tmp_path / "runs" / "now", steps=0)  # the run has just started
+    run = training_run(tmp_path / "runs" / "now", steps=0)  # a run that has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
     tabs = [Tab(browser, DESKTOP) for _ in range(3)]
     try:
@@ -284,7 +284,7 @@ def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: P
         expect(runs.locator("tbody tr")).to_have_count(2)
         for step in (3, 4, 5):
             training_step(run, step)
-        expect(curves.locator("h1")).not_to_contain_text("live")  # all planned steps are done
+        expect(curves.locator("h1")).not_to_contain_text("live")  # all planned steps are complete
         for tab in tabs:
             tab.close()
     finally:

@@ -60,9 +60,9 @@ def test_a_growing_file_is_indexed_without_its_partial_line(runs: Path, watched:
     complete = path.read_bytes()
     store(path, episodes[4:])
     extended = path.read_bytes()
-    path.write_bytes(extended)  # the same inode
+    path.write_bytes(extended)  # the inode does not change
     watched.wait_for("a", 6)
-    with path.open("r+b") as file:  # simulates a write of the last two episodes
+    with path.open("r+b") as file:  # simulate a partial write of the last two episodes
         file.truncate(len(complete) + 9)
     watched.wait_for("a", 4)
     with path.open("r+b") as file:
@@ -99,7 +99,7 @@ def test_lines_without_an_episode_are_counted(runs: Path, watched: Watched) -> N
     assert (progress["unreadable"], progress["errors"]) == (5, [])
     rows = watched.index.list("mixed.jsonl", Filter())["rows"]
     assert [row["at"] for row in rows] == ["mixed.jsonl:0", "mixed.jsonl:6"]
-    assert rows[0]["seed"] == str(2**70 + 1)  # larger than a database integer
+    assert rows[0]["seed"] == str(2**70 + 1)  # exceeds the range of SQLite integers
 
 
 def test_a_second_viewer_uses_the_index_and_takes_over(runs: Path, watched: Watched) -> None:
@@ -144,7 +144,7 @@ def test_runs_are_not_modified_and_an_unwritable_cache_is_tolerated(runs: Path, 
     training_run(runs / "t", steps=1)
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*")}
     blocked = tmp_path / "blocked"
-    blocked.write_text("a file where the cache would be")
+    blocked.write_text("a file in place of the cache folder")
     server = Server(runs, blocked)
     try:
         server.until_read("t", 8)
@@ -174,7 +174,7 @@ def test_filters(runs: Path, watched: Watched) -> None:
     assert total["mean_return"] == pytest.approx(sum(t.total_reward for t in episodes) / 40)
 
 
-def test_pages_and_neighbours_cover_all_episodes(runs: Path, watched: Watched) -> None:
+def test_pages_and_neighbors_cover_all_episodes(runs: Path, watched: Watched) -> None:
     store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 120))
     watched.wait_for("a", 120)
     listed = [row["at"] for page in range(3) for row in watched.index.list("a", Filter(), page=page)["rows"]]
@@ -184,5 +184,5 @@ def test_pages_and_neighbours_cover_all_episodes(runs: Path, watched: Watched) -
     while at is not None:
         visited.append(at)
         file, _, n = at.rpartition(":")
-        at = watched.index.neighbours("a", file, int(n), Filter())["after"]
+        at = watched.index.neighbors("a", file, int(n), Filter())["after"]
     assert visited == listed

@@ -17,7 +17,7 @@ texts = st.lists(st.binary(max_size=40).filter(lambda b: b"\n" not in b), max_si
 
 
 def written(folder: Path, data: bytes, cuts: list[int], packed: bool) -> tuple[Path, list[int]]:
-    """Write `data`, optionally as gzip members, and return the end offset of each member."""
+    """Write `data`, optionally as several gzip members; return the path and the end offset of each member."""
     path = folder / ("a.jsonl.gz" if packed else "a.jsonl")
     if not packed:
         path.write_bytes(data)
@@ -39,7 +39,7 @@ def test_every_line_is_located_and_can_be_read(
     assert [line.data for line in entries] == texts  # the partial last line is skipped
     assert [lines.read(path, line.spot) for line in entries] == texts
     for i, line in enumerate(entries):
-        if line.resume is not None:  # reading can resume at exactly this offset
+        if line.resume is not None:  # a scan can resume at this offset
             assert [rest.data for rest in lines.scan(path, line.resume)] == texts[i + 1 :]
 
 
@@ -61,13 +61,13 @@ def test_too_long_lines_are_skipped(tmp_path: Path, packed: bool, monkeypatch: p
     assert [line.data for line in lines.scan(path)] == [b"a", None, b"c"]
 
 
-def test_a_member_that_is_being_written_is_left_for_later(tmp_path: Path) -> None:
+def test_an_incomplete_gzip_member_is_read_again_later(tmp_path: Path) -> None:
     path, ends = written(tmp_path, b"one\ntwo\n", [4], packed=True)
     whole = path.read_bytes()
     path.write_bytes(whole[:-3])
     first, *rest = lines.scan(path)
     assert (first.data, first.resume) == (b"one", ends[0])
-    assert all(line.resume is None for line in rest)  # the visible part of this member is read again
+    assert all(line.resume is None for line in rest)  # the incomplete member must be read again
     path.write_bytes(whole)
     assert [line.data for line in lines.scan(path, ends[0])] == [b"two"]
 

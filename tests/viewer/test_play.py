@@ -1,4 +1,4 @@
-"""Test playing over HTTP; saved episodes are trajectories that training accepts."""
+"""Test playing over HTTP, and training on the saved episodes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def played(server: Server, env: str, seed: int) -> dict[str, Any]:
     """Play one episode with the expert's actions."""
     state: dict[str, Any] = server.post("play", {"env": env, "seed": seed}).json
     while not state["over"]:
-        advice = server.post("play/ask", {"player": "expert"}, game=state["game"]).json["text"]
-        state = server.post("play/move", {"text": advice}, game=state["game"]).json
+        action = server.post("play/propose", {"player": "expert"}, game=state["game"]).json["text"]
+        state = server.post("play/move", {"text": action}, game=state["game"]).json
     return state
 
 
@@ -44,7 +44,9 @@ def test_a_saved_game_equals_an_episode_of_the_environment(server: Server, folde
     assert state["outcome"] == "solved"
     saved = server.post("play/save", game=state["game"]).json
     assert saved["saved"] == "trajectories/episodes.jsonl:0"
-    assert server.post("play/save", game=state["game"]).json["saved"] == saved["saved"]  # is not saved twice
+    assert (
+        server.post("play/save", game=state["game"]).json["saved"] == saved["saved"]
+    )  # the episode is not saved twice
     (stored,) = read(folder / "played" / "trajectories" / "episodes.jsonl")
     env = make(GUESS)
     observation, _ = env.reset(seed=11)
@@ -77,9 +79,9 @@ def test_moves_without_a_box_get_one(server: Server) -> None:
 def test_invalid_requests_are_refused(server: Server) -> None:
     state = server.post("play", {"env": GUESS, "seed": 1}).json
     game = state["game"]
-    assert server.post("play/save", game=game).status == 400  # the game is not over yet
+    assert server.post("play/save", game=game).status == 400  # the game has not ended
     assert server.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
-    assert server.post("play/ask", {"player": "oracle"}, game=game).status == 400
+    assert server.post("play/propose", {"player": "oracle"}, game=game).status == 400
     assert server.post("play/move", {"text": "1"}, game="none").status == 404
     over = server.post("play/move", {"text": "no number", "box": False}, game=game).json
     assert over["over"]
@@ -99,7 +101,7 @@ def play_and_save(server: GameStore) -> None:
 
 
 def test_unwritable_folder_raises(tmp_path: Path) -> None:
-    (tmp_path / "played").write_text("a file in the way")
+    (tmp_path / "played").write_text("a file instead of a folder")
     with pytest.raises(StoreFailed, match="could not save"):
         play_and_save(GameStore(Folder(tmp_path)))
 

@@ -1,4 +1,4 @@
-"""Test the data about runs and episodes that the viewer returns over HTTP."""
+"""Test the JSON API of the viewer for runs and episodes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_curves_over_steps_tokens_and_time(server: Server) -> None:
     assert curves["training"]["step"] == [0, 1, 2, 3]  # episodes of a step are sampled before its update
     assert curves["training"]["tokens"] == [0, 64, 128, 192]
     assert curves["training"]["time"] == [0, 1, 2, 3]
-    assert curves["evaluations"]["step"] == [2, 4]  # evaluations follow the update
+    assert curves["evaluations"]["step"] == [2, 4]  # evaluations are done after the update
     assert curves["evaluations"]["success"] == pytest.approx([0.3, 0.5])
     assert curves["stages"] == [
         {"turns": 2, "step": 0, "tokens": 0, "time": 0},
@@ -59,16 +59,16 @@ def test_an_episode_contains_turns_returns_and_advantages(server: Server, runs: 
         shown = server.get("episode", run="trained", at=f"{STEP}:{n}")
         assert [turn["text"] for turn in shown["turns"]] == [turn.action.text for turn in stored.turns]
         assert [turn["to_go"] for turn in shown["turns"]] == pytest.approx(to_go(stored.rewards))
-        expected = [(g - mean(returns)) / stdev(returns) for g in to_go(stored.rewards)]  # ReBN's definition
+        expected = [(g - mean(returns)) / stdev(returns) for g in to_go(stored.rewards)]  # definition of ReBN
         assert [turn["advantage"] for turn in shown["turns"]] == pytest.approx(expected)
-        assert "rebn from the stored rewards of the 8 episodes of step 1" in shown["credit"]
+        assert "rebn from the stored rewards of the 8 episodes of step 1" in shown["advantage_source"]
 
 
 def test_missing_advantages_are_explained(server: Server) -> None:
     server.until_read("expert", 8)
     shown = server.get("episode", run="expert", at="episodes.jsonl:0")
     assert {turn["advantage"] for turn in shown["turns"]} == {None}
-    assert shown["credit"] == "nothing was trained on this episode"
+    assert shown["advantage_source"] == "the episode was not used for training"
 
 
 def test_boards_are_separate_parts(server: Server) -> None:
@@ -85,13 +85,13 @@ def test_tokens_equal_the_stored_ones(server: Server, runs: Path) -> None:
     server.until_read("trained", 32)
     stored = next(iter(read(runs / "trained" / STEP)))
     tokens = server.get("tokens", run="trained", at=f"{STEP}:0")
-    (stretch,) = tokens["stretches"]
+    (sequence,) = tokens["sequences"]
     assert tokens["tokenizer"] == "trained/last/tokenizer.json"
-    sampled = [span for span in stretch["spans"] if not span["given"]]
+    sampled = [span for span in sequence["spans"] if not span["is_prompt"]]
     assert [span["ids"] for span in sampled] == [turn.action.action_ids for turn in stored.turns]
     assert [span["logprobs"] for span in sampled] == [turn.action.logprobs for turn in stored.turns]
     assert ["".join(span["pieces"]) for span in sampled] == [turn.action.text for turn in stored.turns]
-    everything = [i for span in stretch["spans"] for i in span["ids"]]
+    everything = [i for span in sequence["spans"] for i in span["ids"]]
     assert everything == stored.turns[-1].action.prompt_ids + stored.turns[-1].action.action_ids
 
 
@@ -101,13 +101,13 @@ def test_without_a_tokenizer_ids_are_shown(server: Server) -> None:
     tokens = server.get("tokens", run="failing", at=rows[0]["at"])
     assert not tokens["decoded"]
     assert "no tokenizer" in tokens["tokenizer"]
-    assert tokens["stretches"][0]["spans"][0]["pieces"] is None
+    assert tokens["sequences"][0]["spans"][0]["pieces"] is None
 
 
 @given(st.text(max_size=60))
 def test_pieces_join_to_the_text(text: str) -> None:
     class Bytes:
-        """Byte-level tokenizer, which decodes an incomplete character as a replacement character."""
+        """Byte-level tokenizer that decodes an incomplete character as a replacement character."""
 
         def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
             return bytes(ids).decode(errors="replace")

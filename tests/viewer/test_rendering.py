@@ -1,4 +1,4 @@
-"""Test that stored episodes are rendered by the environment that played them, or not at all."""
+"""Test that stored episodes are rendered only by an environment that reproduces them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRAWN = "test:Drawn-v0"
 
 
 class Drawn(Env):
-    """Move up to a height that depends on the seed; render the current height."""
+    """Environment in which the agent climbs to a height that depends on the seed; it renders the current height."""
 
     inline = True
 
@@ -85,7 +85,7 @@ def test_env_without_renderer() -> None:
 def test_a_stored_episode_cannot_name_files_or_classes() -> None:
     episode = played(ExpertAgent(), DRAWN, 1)[0]
     assert replay(to_json(replace(episode, kwargs={"most": 3})))
-    with pytest.raises(BadValue, match="keywords"):
+    with pytest.raises(BadValue, match="keyword arguments"):
         replay(to_json(replace(episode, kwargs={"path": "/etc/passwd"})))
     for name in ("os:system", "builtins:eval", "../x"):
         with pytest.raises(UsageError):

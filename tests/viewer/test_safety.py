@@ -150,7 +150,7 @@ def test_scripts_never_create_markup_from_text() -> None:
 
 @pytest.fixture(scope="module")
 def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """Write runs next to a private file, with symbolic links that lead to it."""
+    """Serve runs that contain symbolic links to private files outside of the folder."""
     base = tmp_path_factory.mktemp("confined")
     outside = base / "outside"
     training_run(outside / "hidden", steps=1)

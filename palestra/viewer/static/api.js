@@ -15,13 +15,13 @@ export async function get(path, params = {}) {
     }
   }
   const text = query.toString();
-  return answer(await reach(`/api/${path}${text ? `?${text}` : ""}`, {}));
+  return parse(await request(`/api/${path}${text ? `?${text}` : ""}`, {}));
 }
 
 export async function post(path, params, body) {
   const query = new URLSearchParams(params).toString();
-  return answer(
-    await reach(`/api/${path}${query ? `?${query}` : ""}`, {
+  return parse(
+    await request(`/api/${path}${query ? `?${query}` : ""}`, {
       method: "POST",
       headers: { "content-type": "application/json", "x-palestra": "1" },
       body: JSON.stringify(body ?? {}),
@@ -29,7 +29,7 @@ export async function post(path, params, body) {
   );
 }
 
-async function reach(path, options) {
+async function request(path, options) {
   try {
     return await fetch(path, options);
   } catch {
@@ -37,15 +37,15 @@ async function reach(path, options) {
   }
 }
 
-async function answer(response) {
-  if (response.ok && response.status !== 202) return response.json(); // 202: not indexed yet, poll again
+async function parse(response) {
+  if (response.ok && response.status !== 202) return response.json(); // 202 means that the episode is not indexed yet
   let text = `${response.status} ${response.statusText}`;
   try {
-    const said = await response.json();
-    text = said.problem ?? text;
-    if (Array.isArray(said.detail)) text = said.detail.map((part) => `${part.loc?.at(-1)}: ${part.msg}`).join("; ");
+    const body = await response.json();
+    text = body.problem ?? text;
+    if (Array.isArray(body.detail)) text = body.detail.map((part) => `${part.loc?.at(-1)}: ${part.msg}`).join("; ");
   } catch {
-    // The body is not JSON: report the HTTP status instead.
+    // The body is not JSON; report the HTTP status.
   }
   throw new Problem(text, response.status);
 }

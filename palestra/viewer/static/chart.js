@@ -1,4 +1,4 @@
-// Line chart with a tooltip; rendered again when its width changes.
+// Line chart with a tooltip. It is redrawn when its width changes.
 
 import { el, set, svg } from "./dom.js";
 
@@ -6,10 +6,10 @@ const LEFT = 52;
 const RIGHT = 14;
 const TOP = 16;
 const BOTTOM = 30;
-export const COLOURS = 8;
+export const COLORS = 8;
 
-// chart: { series: [{ name, colour, raw, line, dots }], marks: [{ x, text, colour }], form, formX, span, height, small, xName, grid }
-// raw, line: [[x, y]]; dots: [{ x, y, low, high }]
+// options: { series: [{ name, color, raw, line, dots }], marks: [{ x, text, color }], form, formX, span, height, small, xName, grid }
+// `raw` and `line` are lists of [x, y]; `dots` is a list of { x, y, low, high }.
 export function chart(options) {
   const frame = el("div", { class: `chart${options.small ? " small" : ""}` });
   const observer = new ResizeObserver(() => draw(frame, options));
@@ -59,7 +59,7 @@ function draw(frame, options) {
     }
   }
   for (const item of options.series) {
-    const style = `c${item.colour % COLOURS}`;
+    const style = `c${item.color % COLORS}`;
     const banded = (item.dots ?? []).filter((dot) => dot.low !== null && dot.low !== undefined);
     if (banded.length > 1) {
       const there = banded.map((dot) => [dot.x, dot.high]);
@@ -119,7 +119,7 @@ function draw(frame, options) {
 }
 
 const tipRow = (item, text) =>
-  el("div", {}, el("i", { class: `swatch c${item.colour % COLOURS}` }), item.name, " ", el("span", {}, text));
+  el("div", {}, el("i", { class: `swatch c${item.color % COLORS}` }), item.name, " ", el("span", {}, text));
 
 function nearest(points, x, of) {
   let best = null;
@@ -156,7 +156,7 @@ function boundsOf(options) {
 
 const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400]; // seconds
 
-// grid: "whole" for integer ticks, "time" for seconds formatted as minutes and hours
+// `grid` is "whole" for integer ticks, or "time" for seconds that are formatted as minutes and hours.
 function ticks(low, high, count, grid = "") {
   const rough = Math.max(grid === "whole" ? 1 : 0, (high - low) / Math.max(1, count));
   const size = 10 ** Math.floor(Math.log10(rough));

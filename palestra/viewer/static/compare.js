@@ -5,7 +5,7 @@ import { address, el, link, set } from "./dom.js";
 import { facts } from "./episode.js";
 import { shortEnv } from "./format.js";
 import { crumbs, outcome } from "./parts.js";
-import { failure, message, turn } from "./talk.js";
+import { failure, message, turn } from "./conversation.js";
 
 export async function show(page, params) {
   const sides = ["a", "b"].map((side) => ({
@@ -29,7 +29,7 @@ export async function show(page, params) {
         "div",
         { class: `pair${same ? " same" : ""}`, "data-turn": t },
         both.map((data, i) =>
-          cell(i, data.turns[t] ? turn(data.turns[t], t, picture(i)) : el("p", { class: "dim gone" }, "over")),
+          cell(i, data.turns[t] ? turn(data.turns[t], t, picture(i)) : el("p", { class: "dim ended" }, "(the episode has ended)")),
         ),
       ),
     );
@@ -87,8 +87,8 @@ export async function show(page, params) {
     runs: [],
     keys: {
       j: ["next turn", () => go(current + 1)],
-      k: ["turn before", () => go(current - 1)],
-      s: ["swap them", () => (location.hash = swap)],
+      k: ["previous turn", () => go(current - 1)],
+      s: ["swap the episodes", () => (location.hash = swap)],
     },
   };
 }

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";
-import { keysOf, title } from "./figures.js";
+import { keysOf, title } from "./metrics.js";
 import { AXES, large, many } from "./plots.js";
 
 const MOST = 20;
@@ -23,7 +23,7 @@ export async function show(page, params) {
   const small = el("section", { class: "several" });
   const figure = el("span");
 
-  function keep() {
+  function update() {
     history.replaceState(null, "", address("curves", { ...wanted, smooth: String(wanted.smooth) }));
     draw();
   }
@@ -38,13 +38,13 @@ export async function show(page, params) {
         "y",
         keys.map((key) => [key, title(key)]),
         wanted.y,
-        (value) => ((wanted.y = value), keep()),
+        (value) => ((wanted.y = value), update()),
       ),
     );
     large(big, all, wanted.y, wanted.x, wanted.smooth);
     many(small, all, wanted.y, wanted.x, wanted.smooth, (key) => {
       wanted.y = key;
-      keep();
+      update();
       big.scrollIntoView({ block: "nearest" });
     });
   }
@@ -71,7 +71,7 @@ export async function show(page, params) {
                 `${wanted.run.length} run${wanted.run.length === 1 ? "" : "s"}`;
               all = await load(wanted.run);
               view.runs = wanted.run;
-              keep();
+              update();
             },
           }),
           run.name,
@@ -88,7 +88,7 @@ export async function show(page, params) {
       { class: "filters", onsubmit: (event) => event.preventDefault() },
       picker,
       figure,
-      select("Over", "x", AXES, wanted.x, (value) => ((wanted.x = value), keep())),
+      select("Over", "x", AXES, wanted.x, (value) => ((wanted.x = value), update())),
       el(
         "label",
         { class: "field" },
@@ -103,7 +103,7 @@ export async function show(page, params) {
           oninput: (event) => {
             wanted.smooth = Number(event.target.value);
             weight.textContent = wanted.smooth.toFixed(2);
-            keep();
+            update();
           },
         }),
       ),
@@ -125,7 +125,7 @@ export async function show(page, params) {
           const at = AXES.findIndex(([name]) => name === wanted.x);
           wanted.x = AXES[(at + 1) % AXES.length][0];
           page.querySelector("select[name=x]").value = wanted.x;
-          keep();
+          update();
         },
       ],
     },
@@ -138,6 +138,6 @@ export async function show(page, params) {
 }
 
 async function load(names) {
-  const found = await Promise.allSettled(names.map((name) => get("curves", { run: name })));
-  return found.flatMap((answer, colour) => (answer.status === "fulfilled" ? [{ ...answer.value, colour }] : []));
+  const replies = await Promise.allSettled(names.map((name) => get("curves", { run: name })));
+  return replies.flatMap((reply, color) => (reply.status === "fulfilled" ? [{ ...reply.value, color }] : []));
 }

@@ -6,7 +6,7 @@ import { FILTERS } from "./episodes.js";
 import { number, plural, seconds, shortEnv } from "./format.js";
 import { mark, marked } from "./mark.js";
 import { crumbs, outcome, runLink } from "./parts.js";
-import { drawing, failure, message, strip, turn } from "./talk.js";
+import { drawing, failure, message, strip, turn } from "./conversation.js";
 import { tokens } from "./tokens.js";
 
 export async function show(page, params) {
@@ -16,7 +16,7 @@ export async function show(page, params) {
   const here = Object.fromEntries(FILTERS.filter((key) => params.get(key)).map((key) => [key, params.get(key)]));
   const asTokens = params.get("view") === "tokens";
   const data = await get("episode", { run, at, ...here });
-  const body = el("div", { class: "talk" });
+  const body = el("div", { class: "conversation" });
   const picture = (part) => `/api/picture?${new URLSearchParams({ run, at, turn: part.turn, part: part.part })}`;
   let current = -1;
 
@@ -39,8 +39,8 @@ export async function show(page, params) {
       const views = await post("render", { run, at }, {});
       const places = [...body.querySelectorAll(".turn")];
       views.forEach((view, n) => {
-        const made = drawing(view, `/api/rendered?${new URLSearchParams({ run, at, n })}`);
-        if (made && places[n]) places[n].querySelector(".said").after(made);
+        const image = drawing(view, `/api/rendered?${new URLSearchParams({ run, at, n })}`);
+        if (image && places[n]) places[n].querySelector(".message").after(image);
       });
       button.remove();
     } catch (error) {
@@ -49,8 +49,7 @@ export async function show(page, params) {
   }
 
   if (asTokens) {
-    const found = await get("tokens", { run, at });
-    set(body, tokens(found));
+    set(body, tokens(await get("tokens", { run, at })));
   } else {
     set(
       body,
@@ -73,8 +72,8 @@ export async function show(page, params) {
           words,
         )
       : el("span", { class: "button off" }, words);
-  const kept = marked();
-  const other = kept && (kept.run !== run || kept.at !== at) ? kept : null;
+  const previous = marked();
+  const other = previous && (previous.run !== run || previous.at !== at) ? previous : null;
   set(
     page,
     crumbs(
@@ -120,8 +119,8 @@ export async function show(page, params) {
       "p",
       { class: "dim small" },
       data.turns.some((item) => item.advantage !== null)
-        ? `Advantages: ${data.credit}.`
-        : `No advantages: ${data.credit}.`,
+        ? `Advantages: ${data.advantage_source}.`
+        : `No advantages: ${data.advantage_source}.`,
     ),
     body,
     same(data, run, at),
@@ -131,14 +130,14 @@ export async function show(page, params) {
     ready: () => params.has("turn") && go(Number(params.get("turn")) - 1),
     keys: {
       j: ["next turn", () => go(current + 1)],
-      k: ["turn before", () => go(current - 1)],
+      k: ["previous turn", () => go(current - 1)],
       t: [
-        "tokens or conversation",
+        "switch between conversation and tokens",
         () => (location.hash = address("episode", { run, at, ...here, view: asTokens ? "" : "tokens" })),
       ],
-      x: ["mark it, to compare", () => mark(run, at)],
+      x: ["mark for comparison", () => mark(run, at)],
       ArrowLeft: [
-        "episode before",
+        "previous episode",
         () =>
           data.around.before &&
           (location.hash = address("episode", {
@@ -160,7 +159,7 @@ export async function show(page, params) {
 }
 
 export function facts(data) {
-  const said = [
+  const items = [
     data.env_id,
     `seed ${data.seed}`,
     data.member > 0 && `member ${data.member}`,
@@ -174,7 +173,7 @@ export function facts(data) {
       .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`),
     Object.keys(data.kwargs ?? {}).length && JSON.stringify(data.kwargs),
   ];
-  return el("p", { class: "dim facts" }, said.filter(Boolean).join(" · "));
+  return el("p", { class: "dim facts" }, items.filter(Boolean).join(" · "));
 }
 
 function same(data, run, at) {

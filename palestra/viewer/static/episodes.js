@@ -28,7 +28,7 @@ export async function show(page, params) {
   const filters = el("form", { class: "filters", onsubmit: (event) => event.preventDefault() });
   const table = el("div");
   const cursor = new Cursor(() => [...table.querySelectorAll("tbody tr")]);
-  let asked = 0;
+  let requests = 0;
 
   async function change(values, { first = true } = {}) {
     Object.assign(wanted, values);
@@ -39,9 +39,9 @@ export async function show(page, params) {
   }
 
   async function load() {
-    const mine = ++asked;
+    const mine = ++requests;
     const found = await get("episodes", wanted);
-    if (mine !== asked) return; // a newer request is in flight
+    if (mine !== requests) return; // a newer request has been sent
     data = found;
     drawTable();
   }
@@ -101,7 +101,7 @@ export async function show(page, params) {
     const tools = rows.some((row) => row.tools > 0);
     const tokens = rows.some((row) => row.tokens > 0);
     const judged = total.episodes - total.failed;
-    const said = total.episodes
+    const summary = total.episodes
       ? `${plural(total.episodes, "episode")}${judged > 0 ? `, ${percent(total.solved / judged)} solved, mean return ${number(total.mean_return)}, ${number(total.mean_turns)} turns` : ""}`
       : "No matching episodes.";
     const head = [
@@ -178,7 +178,7 @@ export async function show(page, params) {
     set(
       table,
       reading(data.index),
-      el("p", { class: "total" }, said),
+      el("p", { class: "total" }, summary),
       rows.length > 0 &&
         el(
           "div",
@@ -203,7 +203,7 @@ export async function show(page, params) {
           "div",
           { class: "pages" },
           turn("« first", 0 === at ? -1 : 0),
-          turn("‹ before", at - 1),
+          turn("‹ previous", at - 1),
           el("span", {}, `page ${number(at + 1)} of ${number(pages)}`),
           turn("next ›", at + 1),
           turn("last »", at === pages - 1 ? -1 : pages - 1),
@@ -224,9 +224,9 @@ export async function show(page, params) {
     },
     keys: {
       j: ["next episode", () => cursor.move(1)],
-      k: ["episode before", () => cursor.move(-1)],
-      Enter: ["read it", () => cursor.current?.querySelector("a").click()],
-      x: ["mark it, to compare", () => cursor.current && mark(name, cursor.current.dataset.at)],
+      k: ["previous episode", () => cursor.move(-1)],
+      Enter: ["open the episode", () => cursor.current?.querySelector("a").click()],
+      x: ["mark for comparison", () => cursor.current && mark(name, cursor.current.dataset.at)],
       n: [
         "next page",
         () =>
@@ -234,7 +234,7 @@ export async function show(page, params) {
           change({ page: String(Number(wanted.page ?? 0) + 1) }, { first: false }),
       ],
       p: [
-        "page before",
+        "previous page",
         () => Number(wanted.page ?? 0) > 0 && change({ page: String(Number(wanted.page) - 1) }, { first: false }),
       ],
     },

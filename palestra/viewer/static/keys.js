@@ -5,7 +5,7 @@ import { el, set } from "./dom.js";
 const EVERYWHERE = {
   r: ["all runs", () => (location.hash = "#/")],
   "/": ["focus the first filter", () => document.querySelector("main input, main select")?.focus()],
-  "?": ["this list", () => help.click()],
+  "?": ["list of shortcuts", () => help.click()],
 };
 const help = document.getElementById("help");
 const dialog = document.getElementById("keys");
@@ -17,7 +17,7 @@ export function bindKeys(own) {
       el("div", {}, el("kbd", {}, name(key)), el("span", {}, words)),
     );
     const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
-    set(dialog, el("h2", {}, "Keys"), el("div", { class: "keys" }, rows), close);
+    set(dialog, el("h2", {}, "Keyboard shortcuts"), el("div", { class: "keys" }, rows), close);
     dialog.showModal();
   });
   document.addEventListener("keydown", (event) => {
@@ -37,10 +37,10 @@ export function bindKeys(own) {
 
 const name = (key) => ({ ArrowLeft: "←", ArrowRight: "→", Enter: "Enter" })[key] ?? key;
 
-// Move the selection with j and k.
+// Selection in a list, moved with j and k.
 export class Cursor {
   constructor(items) {
-    this.items = items; // a function, because the elements may be recreated
+    this.items = items; // a function that returns the elements, which may be recreated
     this.at = -1;
   }
 

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
 import { bindKeys } from "./keys.js";
-import { forget, marked } from "./mark.js";
+import { marked, unmark } from "./mark.js";
 import * as compare from "./compare.js";
 import * as curves from "./curves.js";
 import * as episode from "./episode.js";
@@ -13,8 +13,8 @@ import * as run from "./run.js";
 import * as runs from "./runs.js";
 
 const VIEWS = { "": runs, runs, run, curves, episodes, episode, compare, play };
-const PULSE = 2000; // polling interval in milliseconds
-const FAST = 500; // polling interval while a run is being indexed
+const INTERVAL = 2000; // polling interval in milliseconds
+const FAST_INTERVAL = 500; // polling interval while a run is being indexed
 const main = document.getElementById("main");
 const state = document.getElementById("state");
 let shown = null; // result of the current view: { runs, refresh, keys }
@@ -46,15 +46,15 @@ async function show() {
     return;
   }
   try {
-    const asked = params.getAll("run");
-    const before = await get("pulse", { run: asked }); // so that the next poll detects changes during rendering
-    const made = await view.show(page, params);
+    const requested = params.getAll("run");
+    const before = await get("changes", { run: requested }); // so that the next poll detects changes made during rendering
+    const result = await view.show(page, params);
     if (mine !== serial) {
-      made?.close?.();
+      result?.close?.();
       return;
     }
-    shown = made ?? {};
-    seen = JSON.stringify(shown.runs ?? []) === JSON.stringify(asked) ? markOf(before) : "";
+    shown = result ?? {};
+    seen = JSON.stringify(shown.runs ?? []) === JSON.stringify(requested) ? markOf(before) : "";
     set(main, page);
     shown.ready?.();
   } catch (error) {
@@ -73,43 +73,43 @@ function problem(text) {
 }
 
 export function showMark() {
-  const kept = marked();
+  const selected = marked();
   const place = document.getElementById("marked");
-  if (kept === null) return set(place);
+  if (selected === null) return set(place);
   const off = el(
     "button",
-    { type: "button", class: "bare", title: "Unmark", onclick: () => (forget(), showMark()) },
+    { type: "button", class: "bare", title: "Unmark", onclick: () => (unmark(), showMark()) },
     "×",
   );
   return set(
     place,
-    el("span", { class: "chip mark" }, "marked ", link("episode", kept, kept.at.split("/").at(-1)), off),
+    el("span", { class: "chip mark" }, "marked ", link("episode", selected, selected.at.split("/").at(-1)), off),
   );
 }
 
-async function pulse() {
-  let pause = shown?.reading ? FAST : PULSE;
+async function poll() {
+  let pause = shown?.reading ? FAST_INTERVAL : INTERVAL;
   if (document.visibilityState === "visible") {
     const mine = serial;
     try {
-      const now = await get("pulse", { run: shown?.runs ?? [] });
+      const now = await get("changes", { run: shown?.runs ?? [] });
       set(state);
-      if (Object.values(now.runs).some((run) => run.reading)) pause = FAST;
+      if (Object.values(now.runs).some((run) => run.reading)) pause = FAST_INTERVAL;
       if (mine === serial && shown?.refresh) {
         const mark = markOf(now);
         if (mark !== seen) await shown.refresh(now);
         seen = mark;
       }
     } catch (error) {
-      set(state, el("span", { class: "chip bad" }, error.status === 0 ? "no answer" : "error"));
+      set(state, el("span", { class: "chip bad" }, error.status === 0 ? "no connection" : "error"));
       if (error.status === undefined) console.error(error);
     }
   }
-  setTimeout(pulse, pause);
+  setTimeout(poll, pause);
 }
 
 window.addEventListener("hashchange", show);
 bindKeys(() => shown?.keys ?? {});
 document.addEventListener("marked", showMark);
 await show();
-setTimeout(pulse, shown?.reading ? 100 : PULSE);
+setTimeout(poll, shown?.reading ? 100 : INTERVAL);

@@ -1,4 +1,4 @@
-// Select an episode to compare with another one.
+// Mark an episode for comparison with another episode.
 
 export function marked() {
   try {
@@ -13,7 +13,7 @@ export function mark(run, at) {
   document.dispatchEvent(new Event("marked"));
 }
 
-export function forget() {
+export function unmark() {
   sessionStorage.removeItem("marked");
   document.dispatchEvent(new Event("marked"));
 }

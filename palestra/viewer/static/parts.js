@@ -16,7 +16,7 @@ export const outcome = (name) => el("span", { class: `chip ${name}` }, OUTCOMES[
 export function crumbs(...parts) {
   return el(
     "nav",
-    { class: "crumbs", "aria-label": "Where" },
+    { class: "crumbs", "aria-label": "Breadcrumb" },
     parts.map((part, i) => [i ? el("i", {}, "/") : "", part]),
   );
 }
@@ -30,15 +30,15 @@ export function reading(index) {
     "div",
     { class: "reading", role: "status" },
     el("progress", { max: 1, value: share }),
-    ` reading episodes: ${number(index.episodes)} so far, ${percent(share, 0)} of ${bytes(index.bytes)}`,
+    ` indexing episodes: ${number(index.episodes)} so far, ${percent(share, 0)} of ${bytes(index.bytes)}`,
   );
 }
 
 function problems(index) {
-  const said = [];
-  if (index.unreadable) said.push(`${number(index.unreadable)} lines are not episodes`);
-  said.push(...index.errors);
-  return said.length ? el("div", { class: "reading bad" }, said.join("; ")) : null;
+  const messages = [];
+  if (index.unreadable) messages.push(`${number(index.unreadable)} lines do not contain an episode`);
+  messages.push(...index.errors);
+  return messages.length ? el("div", { class: "reading bad" }, messages.join("; ")) : null;
 }
 
 export function tile(name, value, more = "") {

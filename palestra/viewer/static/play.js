@@ -4,32 +4,32 @@ import { get, post } from "./api.js";
 import { address, el, link, set } from "./dom.js";
 import { number, plural } from "./format.js";
 import { crumbs, outcome } from "./parts.js";
-import { drawing, message, turn } from "./talk.js";
+import { drawing, message, turn } from "./conversation.js";
 
 const SHOWN = 60;
 
 export async function show(page, params) {
   const game = params.get("game");
-  return game ? table(page, game) : lobby(page, params);
+  return game ? playGame(page, game) : chooseEnvironment(page, params);
 }
 
-async function lobby(page, params) {
+async function chooseEnvironment(page, params) {
   document.title = "Play · Palestra";
   const envs = await get("envs");
   let text = params.get("text") ?? "";
   const list = el("div", { class: "envs" });
-  const said = el("p", { class: "problem", role: "alert", hidden: true });
+  const alert = el("p", { class: "problem", role: "alert", hidden: true });
   const seed = el("input", { type: "number", name: "seed", min: 0, placeholder: "any" });
 
   async function start(id) {
-    said.hidden = true;
+    alert.hidden = true;
     try {
-      const made = await post("play", {}, { env: id, seed: seed.value === "" ? null : Number(seed.value) });
-      location.hash = address("play", { game: made.game });
+      const started = await post("play", {}, { env: id, seed: seed.value === "" ? null : Number(seed.value) });
+      location.hash = address("play", { game: started.game });
     } catch (error) {
-      said.hidden = false;
-      said.textContent = error.message;
-      said.scrollIntoView({ block: "nearest" });
+      alert.hidden = false;
+      alert.textContent = error.message;
+      alert.scrollIntoView({ block: "nearest" });
     }
   }
 
@@ -55,7 +55,7 @@ async function lobby(page, params) {
           ),
         ),
       found.length > SHOWN &&
-        el("p", { class: "dim" }, `and ${number(found.length - SHOWN)} more: type part of a name to filter`),
+        el("p", { class: "dim" }, `and ${number(found.length - SHOWN)} more: type a part of the name to filter`),
       !found.length && el("p", { class: "empty" }, "No matching environments."),
     );
   }
@@ -89,39 +89,39 @@ async function lobby(page, params) {
       ),
       el("label", { class: "field tiny" }, el("span", {}, "Seed"), seed),
     ),
-    said,
+    alert,
     list,
   );
   draw();
   return { runs: [], keys: {} };
 }
 
-async function table(page, game) {
+async function playGame(page, game) {
   let data = await get("play", { game });
   document.title = `Play ${data.env_id} · Palestra`;
-  const body = el("div", { class: "talk" });
+  const body = el("div", { class: "conversation" });
   const bar = el("div");
-  const said = el("p", { class: "problem", role: "alert", hidden: true });
+  const alert = el("p", { class: "problem", role: "alert", hidden: true });
   const picture = (part) => `/api/play/picture?${new URLSearchParams({ game, turn: part.turn, part: part.part })}`;
   const input = el("textarea", {
     name: "move",
     rows: 2,
-    "aria-label": "your move",
-    placeholder: data.example ? `your action, for example ${data.example}` : "your move",
+    "aria-label": "your action",
+    placeholder: data.example ? `your action, for example ${data.example}` : "your action",
   });
   const box = el("input", { type: "checkbox", name: "box", checked: true });
   let busy = false;
 
-  async function ask(path, content) {
+  async function request(path, content) {
     if (busy) return null;
     busy = true;
-    said.hidden = true;
+    alert.hidden = true;
     page.classList.add("busy");
     try {
       return await post(path, { game }, content);
     } catch (error) {
-      said.hidden = false;
-      said.textContent = error.message;
+      alert.hidden = false;
+      alert.textContent = error.message;
       return null;
     } finally {
       busy = false;
@@ -131,7 +131,7 @@ async function table(page, game) {
 
   async function move() {
     if (!input.value.trim()) return;
-    const now = await ask("play/move", { text: input.value, box: box.checked });
+    const now = await request("play/move", { text: input.value, box: box.checked });
     if (now === null) return;
     input.value = "";
     data = now;
@@ -139,28 +139,28 @@ async function table(page, game) {
   }
 
   async function propose(player) {
-    const found = await ask("play/ask", { player });
-    if (found === null) return;
-    if (found.text === null) {
-      said.hidden = false;
-      said.textContent = "This environment has no expert.";
+    const proposal = await request("play/propose", { player });
+    if (proposal === null) return;
+    if (proposal.text === null) {
+      alert.hidden = false;
+      alert.textContent = "This environment has no expert.";
       return;
     }
-    input.value = found.text;
+    input.value = proposal.text;
     input.focus();
   }
 
   async function save() {
-    const now = await ask("play/save", {});
+    const now = await request("play/save", {});
     if (now !== null) {
       data = now;
       draw();
     }
   }
 
-  async function again(seed) {
-    const made = await ask("play", { env: data.env_id, seed });
-    if (made !== null) location.hash = address("play", { game: made.game });
+  async function restart(seed) {
+    const started = await request("play", { env: data.env_id, seed });
+    if (started !== null) location.hash = address("play", { game: started.game });
   }
 
   input.addEventListener("keydown", (event) => {
@@ -193,13 +193,13 @@ async function table(page, game) {
           data.saved
             ? el(
                 "span",
-                { class: "kept" },
-                "kept: ",
+                { class: "saved" },
+                "saved: ",
                 link("episode", { run: data.run, at: data.saved }, `${data.run}/${data.saved}`),
               )
             : el("button", { type: "button", class: "main", name: "save", onclick: save }, "Save as trajectory"),
-          el("button", { type: "button", onclick: () => again(null) }, "New episode"),
-          el("button", { type: "button", onclick: () => again(Number(data.seed)) }, "Same seed again"),
+          el("button", { type: "button", onclick: () => restart(null) }, "New episode"),
+          el("button", { type: "button", onclick: () => restart(Number(data.seed)) }, "Same seed again"),
         ),
       );
     } else {
@@ -237,7 +237,7 @@ async function table(page, game) {
     el("h1", {}, data.env_id),
     el("p", { class: "dim" }, `seed ${data.seed}`),
     body,
-    said,
+    alert,
     el("div", { class: "bar" }, bar),
   );
   return { runs: [], ready: draw, keys: { i: ["type an action", () => input.focus()] } };

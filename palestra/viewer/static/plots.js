@@ -2,7 +2,7 @@
 
 import { chart, smoothed } from "./chart.js";
 import { el, set } from "./dom.js";
-import { form, keysOf, span, title } from "./figures.js";
+import { form, keysOf, span, title } from "./metrics.js";
 import { number, seconds } from "./format.js";
 
 export const AXES = [
@@ -14,11 +14,11 @@ export const AXES = [
 const nameOf = (run, all) => (all.length > 1 ? run.name : "training");
 
 function options(all, key, axis, weight, small) {
-  const series = all.map((run, colour) => {
+  const series = all.map((run, color) => {
     const raw = pairs(run.training, axis, key);
     return {
       name: nameOf(run, all),
-      colour: run.colour ?? colour,
+      color: run.color ?? color,
       raw,
       line: smoothed(raw, weight),
       dots: dots(run.evaluations, axis, key),
@@ -77,7 +77,7 @@ export function many(place, all, chosen, axis, weight, choose) {
 
 function legend(all, key, axis) {
   const write = form(key);
-  const items = all.map((run, colour) => {
+  const items = all.map((run, color) => {
     const points = pairs(run.training, axis, key);
     const held = dots(run.evaluations, axis, key);
     const last = [
@@ -87,7 +87,7 @@ function legend(all, key, axis) {
     return el(
       "li",
       {},
-      el("i", { class: `swatch c${(run.colour ?? colour) % 8}` }),
+      el("i", { class: `swatch c${(run.color ?? color) % 8}` }),
       el("b", {}, run.name),
       run.live && el("span", { class: "chip live" }, "live"),
       el("span", { class: "dim" }, last.filter(Boolean).join(", ")),

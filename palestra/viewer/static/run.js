@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
-import { keysOf } from "./figures.js";
+import { keysOf } from "./metrics.js";
 import { ago, number, percent } from "./format.js";
 import { crumbs, OUTCOMES, reading, tile } from "./parts.js";
 import { large, many } from "./plots.js";
@@ -21,7 +21,7 @@ export async function show(page, params) {
   const table = el("div");
   const rest = el("div");
 
-  // Sections may be added while the page is open: metrics after the first step, the table after the last episode.
+  // Sections may appear while the page is open: charts after the first step, the table after the last episode.
   function draw() {
     set(top, header(run), el("div", { class: "tiles" }, tiles(run, curves, listed)), reading(run.index));
     const keys = curves ? keysOf([curves]) : [];
@@ -58,7 +58,7 @@ export async function show(page, params) {
       listed = await get("episodes", { run: name });
       draw();
     },
-    keys: { e: ["its episodes", () => page.querySelector("a.main")?.click()] },
+    keys: { e: ["episodes of this run", () => page.querySelector("a.main")?.click()] },
     close: () => {
       for (const chart of page.querySelectorAll(".chart")) chart.stop();
     },
@@ -69,8 +69,8 @@ function header(run) {
   const how = [run.algorithm, run.model && `on ${run.model}`, run.seed && `seed ${run.seed}`].filter(Boolean).join(", ");
   const open = link("episodes", { run: run.name }, `Episodes`);
   open.className = "button main";
-  const over = link("curves", { run: run.name }, "Curves");
-  over.className = "button";
+  const toCurves = link("curves", { run: run.name }, "Curves");
+  toCurves.className = "button";
   return el(
     "header",
     { class: "run" },
@@ -88,10 +88,10 @@ function header(run) {
       el(
         "p",
         { class: "dim" },
-        [run.envs.join(", "), how, ago(run.updated) && `changed ${ago(run.updated)}`].filter(Boolean).join(" · "),
+        [run.envs.join(", "), how, ago(run.updated) && `updated ${ago(run.updated)}`].filter(Boolean).join(" · "),
       ),
     ),
-    el("div", { class: "actions" }, open, run.kind === "train" && over),
+    el("div", { class: "actions" }, open, run.kind === "train" && toCurves),
   );
 }
 
@@ -104,10 +104,10 @@ function tiles(run, curves, listed) {
       held.success_low?.[i] == null ? "" : `${percent(held.success_low[i])} to ${percent(held.success_high[i])}`;
     const last = values.length - 1;
     const best = values.indexOf(Math.max(...values));
-    found.push(tile("held out, first", percent(values[0]), interval(0)));
-    found.push(tile(`held out, after ${number(held.step[last])} steps`, percent(values[last]), interval(last)));
+    found.push(tile("held-out success at the start", percent(values[0]), interval(0)));
+    found.push(tile(`held-out success after ${number(held.step[last])} steps`, percent(values[last]), interval(last)));
     if (best !== last)
-      found.push(tile(`best, after ${number(held.step[best])} steps`, percent(values[best]), interval(best)));
+      found.push(tile(`best held-out success, after ${number(held.step[best])} steps`, percent(values[best]), interval(best)));
   }
   if (run.kind === "eval" && run.success !== undefined)
     found.push(
@@ -133,7 +133,7 @@ function tiles(run, curves, listed) {
   return found;
 }
 
-// The result table of an evaluation, in the same format as in `palestra eval`.
+// Result table of an evaluation, in the format of `palestra eval`.
 function results(summary) {
   const table = summary.table;
   if (!Array.isArray(table?.envs) || !table.total) return null;

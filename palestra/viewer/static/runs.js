@@ -1,4 +1,4 @@
-// List all runs: filter them, select some and compare their curves.
+// List all runs, with a filter and a selection of runs for comparing curves.
 
 import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";
@@ -14,7 +14,7 @@ export async function show(page, params) {
   const bar = el("span", { class: "actions" });
   const cursor = new Cursor(() => [...table.querySelectorAll("tbody tr")]);
 
-  function keep() {
+  function update() {
     history.replaceState(null, "", address("runs", wanted));
     draw();
   }
@@ -43,15 +43,15 @@ export async function show(page, params) {
           el(
             "tbody",
             {},
-            found.map((run) => row(run, tell)),
+            found.map((run) => row(run, updateActions)),
           ),
         ),
       );
     if (cursor.at >= 0) cursor.move(0);
-    tell();
+    updateActions();
   }
 
-  function tell() {
+  function updateActions() {
     const names = [...chosen].filter((name) => data.runs.some((run) => run.name === name));
     const ready = names.length > 0;
     set(
@@ -78,10 +78,10 @@ export async function show(page, params) {
           name: "text",
           value: wanted.text,
           placeholder: "name, environment, algorithm, model",
-          oninput: (event) => ((wanted.text = event.target.value), keep()),
+          oninput: (event) => ((wanted.text = event.target.value), update()),
         }),
       ),
-      select("Kind", "kind", [["", "all"], ...kinds], wanted.kind, (value) => ((wanted.kind = value), keep())),
+      select("Kind", "kind", [["", "all"], ...kinds], wanted.kind, (value) => ((wanted.kind = value), update())),
       bar,
     ),
     table,
@@ -95,9 +95,9 @@ export async function show(page, params) {
     },
     keys: {
       j: ["next run", () => cursor.move(1)],
-      k: ["run before", () => cursor.move(-1)],
-      x: ["choose it", () => cursor.current?.querySelector("input").click()],
-      Enter: ["open it", () => cursor.current?.querySelector("a").click()],
+      k: ["previous run", () => cursor.move(-1)],
+      x: ["select the run", () => cursor.current?.querySelector("input").click()],
+      Enter: ["open the run", () => cursor.current?.querySelector("a").click()],
       c: ["curves of the selected runs", () => bar.querySelector("a")?.click()],
     },
   };
@@ -108,12 +108,12 @@ function head() {
     ["", ""],
     ["run", ""],
     ["environment", "wide"],
-    ["how", "wide"],
+    ["algorithm, model", "wide"],
     ["steps", "wide num"],
     ["success", "num"],
     ["", "wide"],
     ["episodes", "num"],
-    ["changed", "wide"],
+    ["updated", "wide"],
   ];
   return el(
     "thead",
@@ -126,15 +126,15 @@ function head() {
   );
 }
 
-function row(run, tell) {
+function row(run, updateActions) {
   const box = el("input", {
     type: "checkbox",
-    "aria-label": `choose ${run.name}`,
+    "aria-label": `select ${run.name}`,
     checked: chosen.has(run.name),
     onchange: (event) => {
       if (event.target.checked) chosen.add(run.name);
       else chosen.delete(run.name);
-      tell();
+      updateActions();
     },
   });
   const envs = run.envs.map(shortEnv);

@@ -6,7 +6,7 @@ import { number, percent, signed } from "./format.js";
 const AT_ONCE = 4000; // tokens rendered before yielding to the browser
 
 export function tokens(data) {
-  if (!data.stretches.length)
+  if (!data.sequences.length)
     return el(
       "p",
       { class: "empty" },
@@ -22,13 +22,13 @@ export function tokens(data) {
   const panel = el("div", { class: "token-panel", "aria-live": "polite" }, hint());
   const facts = [];
   let queue = [];
-  for (const [s, stretch] of data.stretches.entries()) {
+  for (const [s, sequence] of data.sequences.entries()) {
     if (s > 0)
       queue.push({
-        note: `a new prompt that does not extend the tokens above${stretch.split ? ` (${stretch.split})` : ""}`,
+        note: `a new prompt that does not extend the tokens above${sequence.split ? ` (${sequence.split})` : ""}`,
       });
     let turn = -1;
-    for (const span of stretch.spans) {
+    for (const span of sequence.spans) {
       if (span.turn !== turn) {
         turn = span.turn;
         queue.push({ turn });
@@ -59,18 +59,18 @@ export function tokens(data) {
   function token({ span, i, id }) {
     const piece = span.pieces ? span.pieces[i] : null;
     const logprob = span.logprobs?.[i] ?? null;
-    const advantage = span.given ? null : (data.advantages?.[span.turn] ?? null);
+    const advantage = span.is_prompt ? null : (data.advantages?.[span.turn] ?? null);
     const node = el(
       "span",
-      { class: span.given ? "tok given" : "tok sampled", "data-n": facts.length },
-      face(piece, id),
+      { class: span.is_prompt ? "tok prompt" : "tok sampled", "data-n": facts.length },
+      label(piece, id),
     );
     if (logprob !== null) node.style.setProperty("--shade", (1 - Math.exp(logprob)).toFixed(3));
     if (advantage !== null) {
       node.classList.add(advantage > 0 ? "good" : advantage < 0 ? "poor" : "flat");
-      node.style.setProperty("--worth", (0.25 + (0.75 * Math.abs(advantage)) / most).toFixed(3));
+      node.style.setProperty("--strength", (0.25 + (0.75 * Math.abs(advantage)) / most).toFixed(3));
     }
-    facts.push({ id, piece, logprob, advantage, given: span.given, kind: span.kind, turn: span.turn });
+    facts.push({ id, piece, logprob, advantage, isPrompt: span.is_prompt, kind: span.kind, turn: span.turn });
     return node;
   }
 
@@ -102,7 +102,7 @@ export function tokens(data) {
     "div",
     {},
     el("div", { class: "token-head" }, legend(data), el("label", {}, only, " sampled only")),
-    el("p", { class: "dim small" }, data.decoded ? `Text by ${data.tokenizer}.` : `${data.tokenizer}.`),
+    el("p", { class: "dim small" }, data.decoded ? `Decoded with ${data.tokenizer}.` : `${data.tokenizer}.`),
     text,
     panel,
   );
@@ -110,7 +110,7 @@ export function tokens(data) {
 
 const hint = () => el("span", { class: "dim" }, "Point at a token, or move between tokens with ← and →.");
 
-function face(piece, id) {
+function label(piece, id) {
   if (piece === null) return `${id} `;
   if (piece === "") return el("i", { class: "rest" }, "·");
   if (/^\s*\n\s*$/.test(piece)) return [el("i", { class: "space" }, "↵".repeat(piece.split("\n").length - 1)), piece];
@@ -119,26 +119,26 @@ function face(piece, id) {
 
 function describe(n, fact) {
   const p = fact.logprob === null ? null : Math.exp(fact.logprob);
-  const said = [
+  const items = [
     el("code", {}, fact.piece === null ? String(fact.id) : JSON.stringify(fact.piece)),
     el("span", {}, `token ${n + 1}, id ${fact.id}`),
     el(
       "span",
       {},
-      fact.given ? "given" : `sampled in turn ${fact.turn + 1}${fact.kind === "act" ? "" : ` (${fact.kind})`}`,
+      fact.isPrompt ? "prompt token" : `sampled in turn ${fact.turn + 1}${fact.kind === "act" ? "" : ` (${fact.kind})`}`,
     ),
   ];
   if (p !== null)
-    said.push(
+    items.push(
       el(
         "span",
         {},
         `probability ${p > 0.9999 ? ">99.99%" : percent(p, p < 0.01 ? 4 : 2)} (log ${number(fact.logprob)})`,
       ),
     );
-  said.push(el("span", {}, fact.given ? "mask 0: not trained on" : "mask 1"));
-  if (fact.advantage !== null) said.push(el("span", {}, `advantage ${signed(fact.advantage)}`));
-  return said;
+  items.push(el("span", {}, fact.isPrompt ? "mask 0: not trained on" : "mask 1"));
+  if (fact.advantage !== null) items.push(el("span", {}, `advantage ${signed(fact.advantage)}`));
+  return items;
 }
 
 function reward(value) {
@@ -152,16 +152,16 @@ function legend(data) {
   return el(
     "div",
     { class: "legend" },
-    el("span", {}, el("span", { class: "tok given" }, "given"), " read, mask 0"),
+    el("span", {}, el("span", { class: "tok prompt" }, "prompt"), " mask 0"),
     el("span", {}, "sampled, by probability ", shades),
     data.advantages &&
       el(
         "span",
         {},
         "advantage ",
-        el("span", { class: "tok sampled good", style: { "--shade": 0, "--worth": 1 } }, "above"),
+        el("span", { class: "tok sampled good", style: { "--shade": 0, "--strength": 1 } }, "above"),
         " ",
-        el("span", { class: "tok sampled poor", style: { "--shade": 0, "--worth": 1 } }, "below"),
+        el("span", { class: "tok sampled poor", style: { "--shade": 0, "--strength": 1 } }, "below"),
         " zero",
       ),
   );

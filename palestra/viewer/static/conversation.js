@@ -3,12 +3,12 @@
 import { el } from "./dom.js";
 import { number, plural, seconds, signed } from "./format.js";
 
-const LONG = 6000; // characters after which a message is collapsed
+const LONG = 6000; // messages with more characters are collapsed
 
 export function message(who, parts, picture) {
   return el(
     "div",
-    { class: `said ${who}` },
+    { class: `message ${who}` },
     el("span", { class: "who" }, { env: "environment", tool: "tool", agent: "agent" }[who]),
     parts.map((part) => piece(part, picture)),
   );
@@ -48,12 +48,12 @@ export function turn(item, index, picture) {
     message(item.shown.role, item.shown.parts, picture),
     el(
       "div",
-      { class: "said agent" },
+      { class: "message agent" },
       el("span", { class: "who" }, "agent"),
-      item.text === "" ? el("p", { class: "dim" }, "(said nothing)") : words(item.text),
+      item.text === "" ? el("p", { class: "dim" }, "(empty reply)") : words(item.text),
       item.native_calls.map((call) => tool(call.name, call.arguments, null)),
       item.tool_calls.map((call) => tool(call.name ?? call.tool, call.arguments ?? call.code, call)),
-      figures(item, index),
+      metrics(item, index),
     ),
   );
 }
@@ -101,12 +101,12 @@ function tool(name, given, result) {
   );
 }
 
-export function figures(item, index) {
+export function metrics(item, index) {
   const chips = [
     el("span", { class: "chip count" }, `turn ${index + 1}`),
     chip("reward", item.reward, signed(item.reward)),
   ];
-  chips.push(chip("to go", 0, number(item.to_go), "return from this turn on"));
+  chips.push(chip("return", 0, number(item.to_go), "return from this turn on"));
   if (item.advantage !== null && item.advantage !== undefined)
     chips.push(chip("advantage", item.advantage, signed(item.advantage)));
   const spent = [
@@ -115,19 +115,19 @@ export function figures(item, index) {
   ].filter(Boolean);
   if (spent.length) chips.push(el("span", { class: "chip quiet" }, spent.join(", ")));
   for (const call of item.calls) {
-    const said = [`${call.kind === "act" ? "" : `${call.kind}: `}${plural(call.sampled, "token")}`];
-    if (call.logprob !== null) said.push(`p ${number(Math.exp(call.logprob), 2)}`);
+    const parts = [`${call.kind === "act" ? "" : `${call.kind}: `}${plural(call.sampled, "token")}`];
+    if (call.logprob !== null) parts.push(`p ${number(Math.exp(call.logprob), 2)}`);
     chips.push(
       el(
         "span",
         {
           class: "chip quiet",
-          title: `${call.given} prompt tokens; mean probability of a sampled token; weights version ${call.version}`,
+          title: `${call.prompt_tokens} prompt tokens; mean probability of a sampled token; weights version ${call.version}`,
         },
-        said.join(", "),
+        parts.join(", "),
       ),
     );
-    if (call.finish === "length") chips.push(el("span", { class: "chip warn" }, "cut off"));
+    if (call.finish === "length") chips.push(el("span", { class: "chip warn" }, "reply truncated"));
     if (call.split)
       chips.push(
         el(
@@ -149,13 +149,13 @@ export function figures(item, index) {
         el("pre", {}, JSON.stringify(Object.fromEntries(rest), null, 2)),
       )
     : null;
-  return el("div", { class: "figures" }, chips, more);
+  return el("div", { class: "metrics" }, chips, more);
 }
 
 const chip = (name, sign, text, title) =>
   el("span", { class: `chip ${sign > 0 ? "plus" : sign < 0 ? "minus" : "quiet"}`, title }, `${name} ${text}`);
 
-// One bar per turn: its length is the duration, its color depends on the reward, and a click scrolls to the turn.
+// One bar per turn: its height shows the duration, its color the sign of the advantage or reward. A click scrolls to the turn.
 export function strip(turns, go) {
   if (turns.length < 2) return null;
   const longest = Math.max(...turns.map((item) => item.agent_seconds + item.env_seconds), 1e-9);
@@ -163,13 +163,13 @@ export function strip(turns, go) {
     "div",
     { class: "strip", role: "group", "aria-label": "Turns" },
     turns.map((item, i) => {
-      const worth = item.advantage ?? item.reward;
+      const value = item.advantage ?? item.reward;
       const took = item.agent_seconds + item.env_seconds;
       return el(
         "button",
         {
           type: "button",
-          class: worth > 0 ? "plus" : worth < 0 ? "minus" : "",
+          class: value > 0 ? "plus" : value < 0 ? "minus" : "",
           title: `turn ${i + 1}: reward ${signed(item.reward)}, ${seconds(took)}`,
           "aria-label": `turn ${i + 1}`,
           onclick: () => go(i),
@@ -190,7 +190,7 @@ export function failure(data) {
       "p",
       {},
       el("b", {}, `${kind} at the ${boundary}`),
-      ". Not the agent's doing: kept out of every figure and loss.",
+      ". The agent did not cause this failure; the episode is excluded from all metrics and losses.",
     ),
     el("pre", {}, text),
     trace && el("details", {}, el("summary", {}, "traceback"), el("pre", {}, trace)),

@@ -26,8 +26,8 @@ const NAMES = {
   level: "Level",
   horizon: "Horizon",
   tokens_per_second: "Tokens per second",
-  seconds_sampling: "Seconds sampling",
-  seconds_learning: "Seconds learning",
+  seconds_sampling: "Sampling seconds",
+  seconds_learning: "Learning seconds",
   accuracy: "Preference accuracy",
 };
 const SHARES = new Set([
@@ -49,7 +49,7 @@ export const title = (key) =>
 export const form = (key) => (SHARES.has(base(key)) ? (value) => percent(value) : (value) => number(value));
 export const span = (key) => (base(key) === "success" ? [0, 1] : null);
 
-// Metrics that occur in any of the runs and are not always zero, the most common ones first.
+// Return `success` and the metrics that are nonzero in some run, in the order of NAMES, then alphabetically.
 export function keysOf(all) {
   const known = Object.keys(NAMES);
   const found = new Set();
