@@ -38,7 +38,7 @@ class Call:
     finish: str  # "stop" or "length"
     version: int  # version of the weights
     kind: str = "act"  # "act", "reflect" or "summary"
-    split: str | None = None  # why the prompt does not extend the previous call: "template", "tokens" or "context"
+    split: str | None = None  # set if the prompt does not extend the previous call: "template", "tokens" or "context"
     prompt: list[Message] | None = None
     usage: tuple[int, int] | None = None  # number of prompt tokens and reply tokens, if the engine returns no ids
 

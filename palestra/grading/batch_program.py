@@ -23,7 +23,7 @@ from typing import Any
 
 RESULT = 200  # descriptor for results; programs do not use numbers this high
 IN, OUT, ERR = 201, 202, 203  # files for a test's standard streams, truncated before each test
-MAX_STDERR = 2_000  # number of final bytes of standard error to return
+MAX_STDERR = 2_000  # number of bytes returned from the end of standard error
 _STREAMS = (("r", "surrogateescape"), ("w", "surrogateescape"), ("w", "backslashreplace"))
 
 

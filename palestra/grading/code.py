@@ -160,7 +160,7 @@ class _Submission:
         self.stop_early = stop_early
 
     def run_tests(self, batch: Sequence[tuple[int, HiddenTest]]) -> dict[int, _Outcome]:
-        """Return the outcomes by index of the test; with `stop_early`, only those of the tests that were run."""
+        """Return the outcomes by test index; with `stop_early`, tests that were not run are missing."""
         outcomes: dict[int, _Outcome] = {}
         remaining = list(batch)
         while remaining:

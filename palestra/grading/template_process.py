@@ -31,7 +31,7 @@ def main(control_fd: int, memory: int) -> None:
 
     symbolic.warm_up()
     gc.collect()
-    gc.freeze()  # otherwise the first collection in each fork would copy every page
+    gc.freeze()  # otherwise the first garbage collection in each fork would copy every page
     base = _virtual_memory()
     control.sendall(MESSAGE.pack(b"R", os.getpid()))
     workers: set[int] = set()

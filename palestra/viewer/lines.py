@@ -61,7 +61,7 @@ def read(path: Path, spot: LinePosition) -> bytes:
 
 
 def _plain(file: BinaryIO, start: int) -> Iterator[Line]:
-    # `at` is the offset of the current line, `held` its bytes so far, `dropped` the number of discarded bytes.
+    # `at` is the offset of the current line, `held` contains its bytes so far, and `dropped` counts discarded bytes.
     held, at, dropped = b"", start, 0
     while piece := file.read(CHUNK):
         *whole, held = (held + piece).split(b"\n")

@@ -358,7 +358,7 @@ MAKERS: dict[Maker, int] = {
 
 
 def pairs(seed: int = 7) -> list[Pair]:
-    """Return about three thousand pairs, each also with answer and gold swapped."""
+    """Return thousands of pairs of all kinds, generated from `seed`."""
     result: list[Pair] = []
     for maker, times in MAKERS.items():
         r = random.Random(f"{seed} {maker.__name__}")

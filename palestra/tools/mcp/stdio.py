@@ -23,7 +23,7 @@ MAX_INVALID_LINES = 1_000  # the connection is closed after this many lines that
 _GRACE = 2.0  # seconds that a server has to exit after its input is closed, and again after SIGTERM
 _SHORT_GRACE = 0.2  # used instead of _GRACE if the server has already closed its output or failed
 _EXIT_WAIT = 2.0  # seconds to wait for the process to exit after its output has ended
-_STDERR_CHARS = 2_000  # number of final characters of standard error to keep
+_STDERR_CHARS = 2_000  # number of characters stored from the end of standard error
 
 
 @dataclass(slots=True)

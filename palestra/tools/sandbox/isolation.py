@@ -101,7 +101,7 @@ def _hint() -> str:
 def command(interpreter: list[str], *, info: int, data: dict[str, int]) -> list[str]:
     """Return the bwrap command line. `data` maps paths in the sandbox to descriptors from which to read the files."""
     bwrap = shutil.which("bwrap")
-    if bwrap is None:  # it was uninstalled after the isolation level was determined
+    if bwrap is None:  # bubblewrap was uninstalled after the isolation level was determined
         raise FileNotFoundError("bwrap")
     files = [arg for path, handle in data.items() for arg in ("--perms", "0444", "--file", str(handle), path)]
     return [

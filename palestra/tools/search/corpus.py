@@ -29,7 +29,7 @@ def cached_index(corpus: Corpus) -> Index:
         try:
             return Index.build(_passages(corpus), folder)
         except (OSError, ValueError):
-            if not (folder / layout.META).is_file():  # otherwise another process has just built it
+            if not (folder / layout.META).is_file():  # otherwise another process has built the index
                 return Index.build(_passages(corpus))
     return Index(folder)
 

@@ -15,7 +15,7 @@ from palestra.errors import BadValue
 
 FORMAT = 2
 META = "palestra-search.json"
-PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # one passage per line; offsets of lines
+PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # passages, one per line; line offsets
 TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted terms, offsets, term numbers
 STARTS, DOCS, WEIGHTS, BOUNDS = "postings.starts", "postings.docs", "postings.weights", "postings.bounds"
 VECTORS = "vectors"

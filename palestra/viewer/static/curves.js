@@ -88,7 +88,7 @@ export async function show(page, params) {
       { class: "filters", onsubmit: (event) => event.preventDefault() },
       picker,
       figure,
-      select("Over", "x", AXES, wanted.x, (value) => ((wanted.x = value), update())),
+      select("X axis", "x", AXES, wanted.x, (value) => ((wanted.x = value), update())),
       el(
         "label",
         { class: "field" },
@@ -120,7 +120,7 @@ export async function show(page, params) {
     },
     keys: {
       s: [
-        "next axis: steps, tokens, time",
+        "switch the x axis: steps, tokens, time",
         () => {
           const at = AXES.findIndex(([name]) => name === wanted.x);
           wanted.x = AXES[(at + 1) % AXES.length][0];

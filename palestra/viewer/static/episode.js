@@ -109,7 +109,7 @@ export async function show(page, params) {
               class: "button main",
               href: address("compare", { a_run: other.run, a_at: other.at, b_run: run, b_at: at }),
             },
-            "Compare with marked",
+            "Compare with marked episode",
           ),
       ),
     ),

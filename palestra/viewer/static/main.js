@@ -47,7 +47,8 @@ async function show() {
   }
   try {
     const requested = params.getAll("run");
-    const before = await get("changes", { run: requested }); // so that the next poll detects changes made during rendering
+    // Requested before rendering, so that the next poll detects changes made in the meantime.
+    const before = await get("changes", { run: requested });
     const result = await view.show(page, params);
     if (mine !== serial) {
       result?.close?.();

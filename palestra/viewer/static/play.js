@@ -66,7 +66,7 @@ async function chooseEnvironment(page, params) {
     el(
       "p",
       { class: "dim" },
-      `${plural(envs.length, "environment")}. Finished episodes can be saved as trajectories in the run “played”, for palestra train --algorithm sft --data.`,
+      `${plural(envs.length, "environment")}. Finished episodes can be saved as trajectories in the run “played” and used with palestra train --algorithm sft --data.`,
     ),
     el(
       "form",
@@ -214,7 +214,7 @@ async function playGame(page, game) {
             { class: "actions" },
             el("button", { class: "main" }, "Send"),
             el("button", { type: "button", onclick: () => propose("expert") }, "Ask the expert"),
-            el("button", { type: "button", onclick: () => propose("random") }, "Random"),
+            el("button", { type: "button", onclick: () => propose("random") }, "Random action"),
             data.boxes && el("label", {}, box, " wrap in \\boxed{}"),
             el(
               "span",

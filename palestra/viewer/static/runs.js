@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";
-import { ago, number, percent, shortEnv } from "./format.js";
+import { ago, number, percent, plural, shortEnv } from "./format.js";
 import { Cursor } from "./keys.js";
 
 const chosen = new Set();
@@ -57,7 +57,11 @@ export async function show(page, params) {
     set(
       bar,
       ready
-        ? link("curves", { run: names }, el("button", { type: "button", class: "main" }, `Curves of ${names.length}`))
+        ? link(
+            "curves",
+            { run: names },
+            el("button", { type: "button", class: "main" }, `Curves of ${plural(names.length, "run")}`),
+          )
         : el("span", { class: "hint" }, "select runs to overlay their curves"),
     );
   }
@@ -141,7 +145,7 @@ function row(run, updateActions) {
   const how = [run.algorithm, run.model].filter(Boolean).join(" · ");
   const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
   const title = run.training
-    ? "of the last training step"
+    ? "success rate of the last training step"
     : interval && `${run.kind === "train" ? "held out, " : ""}95% interval ${interval}`;
   return el(
     "tr",

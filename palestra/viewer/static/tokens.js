@@ -125,7 +125,9 @@ function describe(n, fact) {
     el(
       "span",
       {},
-      fact.isPrompt ? "prompt token" : `sampled in turn ${fact.turn + 1}${fact.kind === "act" ? "" : ` (${fact.kind})`}`,
+      fact.isPrompt
+        ? "prompt token"
+        : `sampled in turn ${fact.turn + 1}${fact.kind === "act" ? "" : ` (${fact.kind})`}`,
     ),
   ];
   if (p !== null)

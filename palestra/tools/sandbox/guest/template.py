@@ -393,6 +393,6 @@ def main() -> None:
         del sys.modules[name]  # a new interpreter would not have these modules either
     gc.collect()
     gc.disable()
-    gc.freeze()  # otherwise the first collection in each fork would copy every page
+    gc.freeze()  # otherwise the first garbage collection in each fork would copy every page
     control.send(b"ready")
     template.serve()
