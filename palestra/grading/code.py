@@ -1,4 +1,4 @@
-"""Grade a program with hidden tests, each of which runs in a separate process in a sandbox.
+"""Grade a program with hidden tests; each test runs in a separate process in a sandbox.
 
 Expected results are never passed to a sandbox in which the submission runs: outputs and return values are compared in
 this process, and the check of an `assert` is evaluated in a sandbox without the submission. The only exception is a

@@ -89,7 +89,7 @@ class AccessControl:
 
     def _known_host(self, host: str) -> bool:
         if self._any_host:
-            return True  # safe with a token, since browsers send a cookie only to the host that set it
+            return True  # safe with a token, because browsers send a cookie only to the host that set it
         match = _HOST.fullmatch(host)
         return match is not None and match[1].lower() in LOOPBACK
 

@@ -29,7 +29,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def sandbox_processes(sandbox: Sandbox) -> list[int]:
-    """Return the process ids of this sandbox, without those of other sandboxes, which may change at any time."""
+    """Return the process ids of this sandbox; the processes of other sandboxes may change at any time."""
     roots = [template._process.pid for pool in sandbox._templates.values() for template in pool]
     return roots + [pid for root in roots for pid in descendants(root)]
 

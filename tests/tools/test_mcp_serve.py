@@ -29,7 +29,7 @@ def text(result: Any) -> str:
 
 
 def test_episodes_through_the_sdk_client_match_direct_ones() -> None:
-    """Compare every observation, reward and flag with those of the same episode in the environment itself."""
+    """Compare every observation, reward and flag with the same episode in a local environment."""
 
     async def played() -> None:
         server = StdioServerParameters(command=sys.executable, args=["-m", "palestra", "mcp-serve", GAME])

@@ -116,8 +116,8 @@ class McpTools(Toolset):
     With `session="episode"`, the first call of each episode opens a new session, and starts a new process if `source`
     is a command. With `session="shared"`, all episodes use the same session, which is suitable for stateless servers.
     A call times out after `timeout` seconds and the start of a server after `start_timeout` seconds; a server that
-    exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool of the
-    same name, the name is prefixed with that of the server: `files__read`.
+    exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool with
+    the same name, each tool is prefixed with the name of its server: `files__read`.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ class Sandbox:
         _open_sandboxes.add(self)
 
     def _reset(self) -> None:
-        """Set the state to that of a new sandbox; also called after a fork, because the parent owns the templates."""
+        """Initialize the state; also called after a fork, because the templates belong to the parent process."""
         self._pid = os.getpid()
         self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: with preloaded modules
         self._lock = threading.Lock()

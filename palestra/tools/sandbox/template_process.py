@@ -19,7 +19,7 @@ from palestra.tools.sandbox import isolation
 START_TIMEOUT = 120.0  # seconds; the template imports numpy and sympy, possibly on a busy machine
 SEND_TIMEOUT = 60.0  # seconds to wait if the buffer of the control socket is full
 _MAIN = "import sys; sys.path.insert(0, {code!r}); from palestra.tools.sandbox.guest.template import main; main()"
-_UIDS = 1_000_000_000  # first user id, above those of any account; each template uses 256 ids
+_UIDS = 1_000_000_000  # first user id, above the ids of all accounts; each template uses 256 ids
 _CODE = os.path.dirname(__file__).removesuffix(os.path.join("palestra", "tools", "sandbox"))  # noqa: PTH118, PTH120
 
 
