@@ -40,7 +40,7 @@ def is_mathematical(text: str) -> bool:
 
 
 def rounds_to(gold: str, gold_value: Decimal, answer: str, answer_value: Decimal) -> bool:
-    """Return whether one of the two is a decimal number with enough digits, and the other rounds to that number.
+    """Return whether the gold answer rounds to the answer or the reverse, at a sufficient number of digits.
 
     If both are decimal numbers, the answer may be the rounded gold answer, but not the reverse.
     """

@@ -85,7 +85,10 @@ class Confinement:
         return ConfinementSlot(index, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
     def before_fork(self) -> None:
-        """Make the next fork the init process of a new pid namespace, whose processes the kernel kills at its exit."""
+        """Make the next fork the init process of a new pid namespace.
+
+        When the init process exits, the kernel kills all other processes in the namespace.
+        """
         if self.level != "none":
             self._execute([(self._libc.setns, (self._pids, _NEWPID)), (self._libc.unshare, (_NEWPID,))])
 
@@ -112,7 +115,8 @@ class Confinement:
             steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately; maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
-        steps.append((_set_limits, (self._limits(limits),)))  # after unshare, which copies the limits
+        # The limits are set after unshare, because a new user namespace inherits the limits of its creator.
+        steps.append((_set_limits, (self._limits(limits),)))
         steps.append((libc.prctl, (_PR_SET_DUMPABLE, 1, None, 0, 0)))  # otherwise /proc/self would be unreadable
         steps.append((libc.prctl, (_PR_SET_NO_NEW_PRIVS, 1, None, 0, 0)))
         return steps
