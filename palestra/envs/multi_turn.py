@@ -1,8 +1,8 @@
-"""MultiTurnEnv: base class of environments with many turns and free-text commands.
+"""MultiTurnEnv: base class for environments with multiple turns and free-text commands.
 
-It handles the turn budget, the end of an episode, and calls made after it. A subclass samples a task (`setup`), writes
-the prompt (`prompt`), and turns each action into an `Outcome` (`act`). An invalid action uses a turn, is explained in
-the observation and has the reward `error_reward`; with `stop_when_error`, it also ends the episode.
+It enforces the turn budget, ends the episode, and rejects steps after its end. A subclass samples a task (`setup`),
+writes the prompt (`prompt`), and converts each action into an `Outcome` (`act`). An invalid action uses a turn and
+earns `error_reward`, and the observation explains the error; with `stop_when_error`, it also ends the episode.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import after_thinking, react_action
 from palestra.types import Step
 
-MAX_COMMAND_CHARS = 300  # no command needs more, and the limit keeps parsing fast
+MAX_COMMAND_CHARS = 300  # longer commands are rejected, which bounds the cost of parsing
 _STRIPPED = "`'\"*. "  # characters that may surround a command
 _MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for a command
 
 
 def parse_command(reply: str) -> str | None:
-    """Return the command in a reply: the text after the last "Action:", else the last line; None if it is too long.
+    """Return the command in a reply, or None if it is too long.
 
-    The command is in lower case, with single spaces, and without surrounding quotes or a final period.
+    The command is the text after the last "Action:" or, if there is none, the last line. It is converted to lower case
+    with single spaces, and surrounding quotes and the final period are removed.
     """
     if len(reply) <= MAX_COMMAND_CHARS and ":" not in reply and "<" not in reply and reply.isprintable():
         return " ".join(reply.lower().split()).strip(_STRIPPED)  # fast path: a single line
@@ -42,25 +43,25 @@ class Outcome(NamedTuple):
     text: str  # the observation
     reward: float = 0.0
     ending: str | None = None  # for example "solved" or "lost"; None while the episode continues
-    invalid: str | None = None  # "format" if there was no readable action, "rule" if the action is not possible now
+    invalid: str | None = None  # "format" if no action could be parsed, "rule" if the action is not allowed now
     info: dict[str, Any] | None = None  # additional entries for `info`
 
 
 class MultiTurnOptions(TypedDict, total=False):
     """Keyword arguments common to all multi-turn environments."""
 
-    error_reward: float  # reward of an invalid action (default 0.0)
+    error_reward: float  # reward for an invalid action (default 0.0)
     stop_when_error: bool  # whether an invalid action ends the episode (default False)
 
 
 class MultiTurnEnv(Env):
-    """Base class of multi-turn environments; the module docstring describes what a subclass implements."""
+    """Base class for multi-turn environments; the module docstring lists the methods that a subclass implements."""
 
     inline = True
 
     max_turns: int
     turn: int  # number of turns used
-    ending: str | None = "reset"  # None while running; then "solved", "lost", "out_of_turns" or "format"
+    ending: str | None = "reset"  # None during an episode; afterwards "solved", "lost", "out_of_turns" or "format"
 
     def __init__(self, *, max_turns: int, error_reward: float = 0.0, stop_when_error: bool = False) -> None:
         if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
@@ -70,11 +71,11 @@ class MultiTurnEnv(Env):
         self.stop_when_error = bool(stop_when_error)
         self.reward_range = (min(0.0, self.error_reward), max(1.0, self.error_reward))
 
-    # To be implemented by a subclass.
+    # Methods that a subclass implements.
 
     @abstractmethod
     def setup(self, options: dict[str, Any]) -> None:
-        """Sample the episode's task with `self.rng` or `self.seed`; remove the entries of `options` that it uses."""
+        """Sample the episode's task with `self.rng` or `self.seed`, and remove the used entries from `options`."""
 
     @abstractmethod
     def prompt(self) -> str:
@@ -82,13 +83,13 @@ class MultiTurnEnv(Env):
 
     @abstractmethod
     def act(self, action: str) -> Outcome:
-        """Apply an action, which may be any string; for an invalid one, set `invalid` and explain why in `text`."""
+        """Apply an action, which may be any string; if it is invalid, set `invalid` and explain why in `text`."""
 
     def reset_info(self) -> dict[str, Any]:
         """Return additional entries for the `info` of `reset`."""
         return {}
 
-    # Shared by all subclasses.
+    # Methods shared by all subclasses.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         unused = dict(options or {})
@@ -96,7 +97,7 @@ class MultiTurnEnv(Env):
         self.turn = 0
         self.setup(unused)
         if unused:
-            raise BadValue(f"{type(self).__name__} does not know these reset options: {', '.join(map(str, unused))}")
+            raise BadValue(f"unknown reset options for {type(self).__name__}: {', '.join(map(str, unused))}")
         self.ending = None
         return self.prompt(), {"seed": seed, "max_turns": self.max_turns, **self.reset_info()}
 
@@ -112,7 +113,7 @@ class MultiTurnEnv(Env):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
 
     def _to_step(self, outcome: Outcome) -> Step:
-        """Turn an outcome into a step; a subclass that overrides `astep` must call this last."""
+        """Convert an outcome into a step; a subclass that overrides `astep` must call this method last."""
         text, reward, ending, invalid, more = outcome
         self.turn += 1  # incremented after `act`, so that an action that raises does not use a turn
         info: dict[str, Any] = {"turn": self.turn}
@@ -133,4 +134,4 @@ class MultiTurnEnv(Env):
     def _raise_not_running(self) -> NoReturn:
         if self.ending == "reset":
             raise ResetNeeded("call reset() before the first step()")
-        raise EpisodeOver(f"this episode is over ({self.ending}); call reset() to start the next one")
+        raise EpisodeOver(f"the episode has ended ({self.ending}); call reset() to start another one")

@@ -1,9 +1,9 @@
-r"""Base class of environments with a single question: select an item, parse the answer and grade it.
+r"""Base class for environments with a single question: select an item, parse the answer and grade it.
 
 A subclass selects an item (`draw`), extracts the answer from a reply (`read`, by default the last `\boxed{}`), grades
-it (`grade`), and provides two players: the expert replies with the item's answer, and the random player with a
-well-formed guess (`random_answer`). Up to `max_attempts` answers are accepted. With tools (`make(..., tools=[...])`),
-the tool wrapper handles tool calls and passes only final answers to this class.
+it (`grade`), and generates well-formed guesses for the random player (`random_answer`). The expert replies with the
+item's answer. An episode accepts up to `max_attempts` answers. With tools (`make(..., tools=[...])`), the tool wrapper
+handles tool calls and passes only final answers to this class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from palestra.grading.base import Grade
 from palestra.parsing import boxed, last_boxed
 from palestra.types import Observation, Step, TextPart
 
-MAX_ANSWER_LENGTH = 100_000  # characters; longer answers are treated as unreadable
+MAX_ANSWER_LENGTH = 100_000  # maximum number of characters; longer answers are treated as unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Item:
 
     question: Observation
     answer: str  # the expert's answer, which the grader accepts
-    gold: Any = None  # reference for the grader, if it is not `answer`
-    key: str = ""  # identifies the item in logs: a row, or a kind of question
+    gold: Any = None  # reference answer for the grader, if it differs from `answer`
+    key: str = ""  # row or kind of question, which identifies the item in logs
 
 
 class TaskOptions(TypedDict, total=False):
@@ -38,21 +38,22 @@ class TaskOptions(TypedDict, total=False):
     success_reward: float  # reward for a correct answer (default 1.0)
     fail_reward: float  # reward for a wrong answer (default 0.0)
     format_error_reward: float  # reward for a reply without a readable answer (default -0.1)
-    format_reward: float  # for the first readable answer (default 0.0); a solved episode still sums to success_reward
+    # Reward for the first readable answer (default 0.0); the rewards of a solved episode still sum to success_reward.
+    format_reward: float
 
 
 class TaskEnv(Env):
-    """Base class of the tasks; the module docstring describes what a subclass implements."""
+    """Base class for tasks; the module docstring lists the methods that a subclass implements."""
 
     answer_name: ClassVar[str] = "answer"
-    fenced_answers: ClassVar[bool] = False  # whether answers are fenced code blocks, which are not tool calls
+    fenced_answers: ClassVar[bool] = False  # whether fenced code blocks are answers instead of tool calls
 
     inline = True  # set to False if the grader waits for a process or a server
     shared = Env.shared | {"item"}
 
     item: Item
     turn: int  # number of attempts used
-    ending: str | None = "reset"  # None while running; then "solved", "wrong" or "format"
+    ending: str | None = "reset"  # None during an episode; afterwards "solved", "wrong" or "format"
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class TaskEnv(Env):
         rewards = [*final, self.success_reward - self.format_reward, self.fail_reward + self.format_reward]
         self.reward_range = (min(rewards), max(rewards))
 
-    # To be implemented by each task.
+    # Methods that each task implements.
 
     @abstractmethod
     def draw(self, options: dict[str, Any]) -> Item:
-        """Return the item of this episode, sampled with `self.rng` or selected by `options`; pop the used options."""
+        """Return the item for this episode, sampled with `self.rng` or selected by `options`; pop the used options."""
 
     @abstractmethod
     def grade(self, answer: str) -> Grade:
@@ -101,13 +102,13 @@ class TaskEnv(Env):
         return boxed(answer)
 
     def format_note(self) -> str:
-        """Return instructions on the answer format, for the prompt and for the feedback to an unreadable reply."""
+        """Return instructions on the answer format, for the prompt and for feedback on an unreadable reply."""
         return (
             f"Write your final {self.answer_name} inside \\boxed{{}}, for example {self.example_action()}. "
             "You may think first; only the last \\boxed{} of your reply counts."
         )
 
-    # Shared by all tasks.
+    # Methods shared by all tasks.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         remaining = dict(options or {})
@@ -133,7 +134,7 @@ class TaskEnv(Env):
         if answer is None or len(answer) > MAX_ANSWER_LENGTH:
             self.turn += 1
             return self._result(None)
-        grade = self.grade(answer)  # `turn` is incremented later, so that a grader failure does not use an attempt
+        grade = self.grade(answer)  # `turn` is incremented afterwards, so that a grader failure does not use an attempt
         self.turn += 1
         return self._result(grade)
 

@@ -1,8 +1,8 @@
-"""Base class of tasks over a data set, which visit every row once per epoch in a shuffled order.
+"""Base class for tasks that use each row of a data set once per epoch, in shuffled order.
 
-The seed is the position in that order: with n rows, seed s is position s % n of epoch s // n, and each epoch has a
-different order. Seeds 0 to n - 1 therefore cover every row exactly once, also across processes, and `reset()` without a
-seed advances to the next position.
+The seed of an episode determines its row: with n rows, seed s selects position s % n of epoch s // n, and each epoch
+has a different order. Seeds 0 to n - 1 therefore cover every row exactly once, even if they are distributed over
+several processes. `reset()` without a seed advances to the next position.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ABSENT = object()
 
 
 class DataOptions(TaskOptions, total=False):
-    """Keyword arguments accepted by every task over a data set."""
+    """Keyword arguments accepted by every task that uses a data set."""
 
     dataset: str | None  # id of a data set on the Hugging Face Hub
     path: str | None  # local file or folder
@@ -36,7 +36,7 @@ class DataOptions(TaskOptions, total=False):
 
 
 class DataTask(TaskEnv):
-    """Base class of tasks over a data set.
+    """Base class for tasks that use a data set.
 
     A subclass implements `make_item` and accepts the names of its columns as keyword arguments.
     """
@@ -97,7 +97,7 @@ class DataTask(TaskEnv):
                 seed = self.seed + 1
             elif self._first_seed is None:
                 seed = super().start_episode(None)
-                seed -= seed % len(self.rows)  # start with the first row of an epoch
+                seed -= seed % len(self.rows)  # start at the first position of an epoch
         return super().start_episode(seed)
 
     def draw(self, options: dict[str, Any]) -> Item:
@@ -112,7 +112,8 @@ class DataTask(TaskEnv):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "index" in options:
-            seed = self._seed_of(self._check_index(options["index"]))  # makes info["seed"] reproduce this row
+            # Choose the seed so that a later reset with info["seed"] selects the same row.
+            seed = self._seed_of(self._check_index(options["index"]))
         observation, info = super().reset(seed, options)
         return observation, {**info, "index": self.index, "epoch": self.epoch}
 
@@ -137,7 +138,7 @@ class DataTask(TaskEnv):
         return number
 
     def random_row(self) -> Mapping[str, Any]:
-        """Return a random row, whose answer is well-formed but usually wrong for this question."""
+        """Return a random row for the random player; its answer is well-formed but usually wrong for this question."""
         return self.rows[self.player_rng.randrange(len(self.rows))]
 
 
@@ -170,7 +171,7 @@ def cell_text(value: Any) -> str:
 
 
 def cell_texts(value: Any) -> list[str]:
-    """Return the accepted answers in a cell, which may be text, a number, a list, or TriviaQA's object with aliases."""
+    """Return the accepted answers in a cell: text, a number, a list, or an object with aliases as in TriviaQA."""
     if isinstance(value, Mapping):
         candidates = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
         return list(

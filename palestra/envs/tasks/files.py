@@ -1,8 +1,8 @@
 """Read tables from files and folders: JSONL, JSON, CSV, TSV, Parquet and Arrow.
 
-JSONL, JSON and CSV files, optionally compressed (`.gz`), need only the standard library. A folder is either one that
-`Dataset.save_to_disk` wrote, or it contains one file or several shards per split (`train.jsonl`,
-`data/test-00000-of-00002.parquet`, `validation/0001.parquet`).
+JSONL, JSON, CSV and TSV files, optionally compressed (`.gz`), need only the standard library. A folder was either
+written by `Dataset.save_to_disk` or contains one or more files per split (for example `train.jsonl`,
+`data/test-00000-of-00002.parquet` or `validation/0001.parquet`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from palestra.optional import require
 
 FORMATS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".arrow")
 _SHARD = re.compile(r"(?P<split>.+?)[-_.](?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?(?:-[0-9a-f]{8,})?")  # train-00000-of-00002
-_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001, in a folder that has the name of the split
+_NUMBER = re.compile(r"(?:part[-_]?)?\d+(?:[-_]of[-_]\d+)?")  # 0001 in a folder named after the split
 _ALIASES = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train", "testing": "test"}
 _NEUTRAL = frozenset({"data", "default"})  # folder and file names that do not name a split
 
@@ -39,7 +39,7 @@ def read_path(path: Path, *, split: str | None = None, config: str | None = None
 
 
 class DictTable:
-    """Table of dictionaries in memory."""
+    """In-memory table of dictionaries."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
         self.rows = rows
@@ -53,7 +53,7 @@ class DictTable:
 
 
 class JsonLinesTable:
-    """Table of JSON lines that are parsed on access, so that only the bytes of the file are kept in memory."""
+    """Table of JSON lines that are parsed on access, so that only the raw bytes are held in memory."""
 
     def __init__(self, text: bytes, name: str) -> None:
         self.text = text
@@ -142,7 +142,7 @@ def _undecoded_feature(feature: Any, datasets: Any) -> Any:
 
 
 def _load_from_disk(path: Path, split: str | None) -> Table:
-    """Memory-map a folder that `save_to_disk` wrote."""
+    """Load a folder written by `Dataset.save_to_disk` as memory-mapped files."""
     datasets = require("datasets", extra="data")
     dataset = datasets.load_from_disk(str(path))
     if isinstance(dataset, datasets.DatasetDict):
@@ -151,7 +151,7 @@ def _load_from_disk(path: Path, split: str | None) -> Table:
 
 
 def choose_split(names: Sequence[str], split: str | None, source: str) -> str:
-    """Return the requested split or, if `split` is None, the only split or "train"."""
+    """Return the name of the requested split; if `split` is None, return the only split or "train"."""
     if split is not None:
         matches = [name for name in names if name == split or _ALIASES.get(name) == _ALIASES.get(split, split)]
         if matches:
@@ -183,12 +183,12 @@ def _read_folder(folder: Path, split: str | None, config: str | None) -> Table:
     parents = {path.parent for path in files}
     if len(parents) > 1:
         names = ", ".join(sorted(str(parent.relative_to(folder)) for parent in parents))
-        raise BadValue(f"{folder} has this split in several folders; select one with config=: {names}")
+        raise BadValue(f"the split is in several folders of {folder}; select one with config=: {names}")
     return _read_files(files, None)
 
 
 def _split_of(path: Path, root: Path) -> str:
-    """Return the split of a file: `train` for `train-00000-of-00002.parquet`, `train.jsonl` or `train/0001.parquet`."""
+    """Return the split name of a file, such as `train` for `train-00000-of-00002.parquet` or `train/0001.parquet`."""
     stem = path.name.removesuffix(".gz").rpartition(".")[0]
     if not _NUMBER.fullmatch(stem):
         shard = _SHARD.fullmatch(stem)
@@ -231,12 +231,12 @@ def _read_parquet(path: Path) -> Table:
     parquet = require("pyarrow.parquet", extra="data")
     try:
         return ArrowTable(parquet.read_table(path))
-    except (OSError, ValueError) as err:  # Arrow's errors are subclasses of these
+    except (OSError, ValueError) as err:  # Arrow's exceptions are subclasses of these
         raise BadValue(f"{path} cannot be read as Parquet: {err}") from err
 
 
 def _read_csv(text: bytes, path: Path, delimiter: str) -> Table:
-    limit = csv.field_size_limit(sys.maxsize)  # the default limit of 128 KiB is too small for some questions
+    limit = csv.field_size_limit(sys.maxsize)  # some questions exceed the default limit of 128 KiB
     try:
         reader = csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline=""), delimiter=delimiter)
         rows = list(reader)
@@ -256,7 +256,7 @@ def _read_json(text: bytes, path: Path, split: str | None) -> Table:
         value = json.loads(text.decode("utf-8-sig"))
     except (UnicodeDecodeError, ValueError, RecursionError) as err:
         if b"\n" in text.strip():
-            return JsonLinesTable(text, str(path))  # JSON lines are sometimes stored as .json
+            return JsonLinesTable(text, str(path))  # some .json files contain JSON lines
         raise BadValue(f"{path} is not JSON: {err}") from err
     if isinstance(value, dict) and value and all(isinstance(rows, list) for rows in value.values()):
         value = value[choose_split(list(value), split, str(path))]

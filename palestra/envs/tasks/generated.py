@@ -1,8 +1,8 @@
-"""Base class of tasks that are generated from a seed and a difficulty level.
+"""Base class for tasks that are generated from a seed and a difficulty level.
 
 A subclass defines `levels` (settings by level name), `check` (validates settings) and `generate` (generates an item
 from a random generator and the settings). Constructor arguments override the settings of the level, as in
-`Arithmetic(level="hard", digits=6)`. With the level "random", every episode uses one of the other levels at random.
+`Arithmetic(level="hard", digits=6)`. The level "random" selects one of the other levels at random for each episode.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Levels = Mapping[str, Mapping[str, Any]]
 
 
 class GeneratedTask(TaskEnv):
-    """Base class of generated tasks; the module docstring describes what a subclass defines."""
+    """Base class for generated tasks; the module docstring lists the attributes that a subclass defines."""
 
     levels: ClassVar[Levels]  # from the easiest to the hardest
     shared = TaskEnv.shared | {"_overrides"}
 
     def __init__(self, level: str, overrides: Mapping[str, Any], /, **options: Unpack[TaskOptions]) -> None:
-        """Combine the settings of `level` with `overrides`, in which None keeps the setting of the level."""
+        """Combine the settings of `level` with `overrides`; an override of None is ignored."""
         super().__init__(**options)
         if level not in (*self.levels, RANDOM):
             raise BadValue(f"level must be one of {', '.join(self.levels)}, {RANDOM}; got {level!r}")
@@ -50,7 +50,7 @@ class GeneratedTask(TaskEnv):
         """Return all settings at a level, with the overrides applied."""
         return {**self.levels[level], **self._overrides}
 
-    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # generated tasks have no reset options
+    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # generated tasks accept no reset options
         level = self.rng.choice(tuple(self.levels)) if self.level == RANDOM else self.level
         return self.generate(self.rng, **self.settings(level))
 
@@ -68,6 +68,6 @@ def check_bool(name: str, value: object) -> None:
 
 
 def check_subset(name: str, value: object, allowed: Mapping[str, Any] | tuple[str, ...]) -> None:
-    """Raise BadValue unless `value` is a non-empty list or tuple of `allowed` names."""
+    """Raise BadValue unless `value` is a non-empty list or tuple of names in `allowed`."""
     if not isinstance(value, list | tuple) or not value or not all(part in allowed for part in value):
-        raise BadValue(f"{name} must be a non-empty list with elements of {', '.join(allowed)}; got {value!r}")
+        raise BadValue(f"{name} must be a non-empty list of names from {', '.join(allowed)}; got {value!r}")

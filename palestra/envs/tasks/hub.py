@@ -1,7 +1,8 @@
-"""Load a data set from the Hugging Face Hub, or from the cache of the package `datasets`.
+"""Load a data set from the Hugging Face Hub, or from the local cache of the `datasets` package.
 
-Without a network, `datasets` retries for half a minute, or for several minutes behind a firewall that drops packets.
-This module therefore first checks, within seconds, whether the Hub is reachable, and uses only the cache if it is not.
+Without a network connection, `datasets` retries for half a minute, or for several minutes behind a firewall that drops
+packets. This module therefore first checks whether the Hub is reachable, which takes a few seconds at most, and uses
+only the cache if it is not.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from palestra.envs.tasks.source import MIRROR, Source, Table
 from palestra.errors import BadValue, DataMissing
 from palestra.optional import require
 
-CONNECT_TIMEOUT = 6.0  # seconds to connect to the Hub, including name resolution
+CONNECT_TIMEOUT = 6.0  # maximum number of seconds to connect to the Hub, including name resolution
 
 
 def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
-    """Load `source.dataset`; raise DataMissing with the searched locations and possible alternatives if this fails."""
+    """Load `source.dataset`; if this fails, raise DataMissing with the searched locations and possible alternatives."""
     datasets = require("datasets", extra="data")
     check_dataset_id(str(source.dataset))
     offline = bool(datasets.config.HF_HUB_OFFLINE)
@@ -35,7 +36,7 @@ def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
     try:
         with _offline(datasets, bool(reason)):
             dataset = datasets.load_dataset(source.dataset, name=source.config, revision=source.revision)
-    except (OSError, ValueError, RuntimeError) as err:  # errors of httpx and `datasets` are subclasses of these
+    except (OSError, ValueError, RuntimeError) as err:  # exceptions of httpx and `datasets` are subclasses of these
         raise DataMissing(_message(source, reason or f"{type(err).__name__}: {err}", mirror, datasets)) from err
     if isinstance(dataset, datasets.Dataset):
         return without_decoding(dataset)
@@ -61,7 +62,7 @@ def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | Non
         except (OSError, UnicodeError) as err:
             failure[:] = [str(err)]
 
-    # Connect in a thread, because name resolution without a network has no timeout.
+    # Connect in a thread because name resolution has no timeout parameter and can block without a network.
     thread = threading.Thread(target=connect, name="palestra hub", daemon=True)
     thread.start()
     thread.join(timeout)
@@ -70,7 +71,7 @@ def unreachable_reason(endpoint: str, timeout: float | None = None) -> str | Non
 
 @contextmanager
 def _offline(datasets: Any, enabled: bool) -> Iterator[None]:
-    """Restrict `datasets` to its cache; setting HF_HUB_OFFLINE would have no effect after it was imported."""
+    """Restrict `datasets` to its cache; it reads the environment variable HF_HUB_OFFLINE only when it is imported."""
     previous = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = enabled or previous
     try:
@@ -85,8 +86,8 @@ def _message(source: Source, reason: str, mirror: Path | None, datasets: Any) ->
     return (
         f"the data set {source.dataset} cannot be loaded: {reason}.\n"
         f"  It is not in the cache {cache} (set by HF_HOME), and {mirror_state}.\n"
-        f"  On a machine with a network, datasets.load_dataset({source.dataset!r}) fills the cache, which can be "
-        "copied.\n"
+        f"  To fill the cache, run datasets.load_dataset({source.dataset!r}) on a machine with internet access and "
+        "copy its cache folder.\n"
         f"  To use a mirror, pass mirror=FOLDER or set {MIRROR}=FOLDER, with the files in FOLDER/{source.dataset}.\n"
         "  To use your own rows, pass path=FILE to math:File-v0, qa:File-v0, code:File-v0 or logic:File-v0, for "
         "example "

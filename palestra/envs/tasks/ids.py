@@ -1,4 +1,4 @@
-"""Create the specs of tasks over data sets."""
+"""Create the specs of tasks that use data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from palestra.spec import EnvSpec
 
 
 def data_spec(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """Return the spec of a task over a data set; catalogs pass the class and its columns with `functools.partial`."""
+    """Return the spec of a task that uses a data set.
+
+    Catalogs set `entry_point` and the column names in `kwargs` with `functools.partial`.
+    """
     return EnvSpec(
         id=env_id,
         entry_point=entry_point,

@@ -44,7 +44,7 @@ def _load_image(value: Any, folder: Path | None) -> bytes:
 
 
 def insert_images(text: str, images: Sequence[bytes]) -> Observation:
-    """Return the text with each image at its `<image>` placeholder; images without a placeholder come first."""
+    """Replace each `<image>` placeholder in the text by an image; surplus images are placed before the text."""
     if not images:
         return text
     pieces = text.split(PLACEHOLDER)
@@ -56,7 +56,7 @@ def insert_images(text: str, images: Sequence[bytes]) -> Observation:
             if placed:
                 parts.append(ImagePart(type="image", image=placed.pop(0)))
             else:
-                piece = PLACEHOLDER + piece  # keep placeholders for which there is no image
+                piece = PLACEHOLDER + piece  # leave surplus placeholders in the text
         if piece:
             parts.append(TextPart(type="text", text=piece))
     return parts

@@ -1,7 +1,8 @@
-"""Shuffle the rows of a data set with a keyed permutation that needs constant time and memory.
+"""Shuffle the rows of a data set with a keyed permutation that takes constant time and memory per row.
 
-A Feistel network permutes the numbers below the smallest power of four that is at least the number of rows. A result
-that is not a valid row is permuted again until it is one (cycle walking), which takes at most four passes on average.
+A Feistel network permutes the integers below the smallest power of four that is not less than the number of rows. A
+result that is not a valid row is permuted again until it is valid (cycle walking), which takes at most four passes on
+average.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-_ROUNDS = 6  # four rounds would be enough for large data sets, but small ones need more
+_ROUNDS = 6  # four rounds would be enough for large data sets, but small data sets need more
 
 
 @lru_cache(maxsize=64)
 def _keys(seed: int, epoch: int) -> tuple[bytes, ...]:
-    """Return one key per round of this epoch's network."""
+    """Return the round keys of the Feistel network for an epoch."""
     return tuple(
         blake2b(f"{seed}/{epoch}/{round_index}".encode(), digest_size=32, person=b"palestra rows").digest()
         for round_index in range(_ROUNDS)
@@ -40,7 +41,7 @@ def row_at(position: int, rows: int, *, seed: int, epoch: int) -> int:
 
 
 def position_of(row: int, rows: int, *, seed: int, epoch: int) -> int:
-    """Return the position of `row` in an epoch: the inverse of `row_at`."""
+    """Return the position of `row` in an epoch, which is the inverse of `row_at`."""
     bits = _half_bits(rows)
     mask = (1 << bits) - 1
     value = row

@@ -1,7 +1,7 @@
 """Load the rows of a data set once per process and share them between environments and forks.
 
-A `Source` names a data set on the Hugging Face Hub, a file or a folder. If `mirror=` or the environment variable
-PALESTRA_MIRROR is set to a folder with data sets at `owner/name`, that folder is searched before the Hub.
+A `Source` is a data set on the Hugging Face Hub, a file or a folder. A mirror is a local folder with data sets at
+`owner/name`, set with `mirror=` or the environment variable PALESTRA_MIRROR; it is searched before the Hub.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Rows:
     def __init__(self, source: Source, table: Table, folder: Path | None) -> None:
         self.source = source
         self.table = table
-        self.folder = folder  # relative image paths start from this folder
+        self.folder = folder  # image paths are relative to this folder
 
     def __len__(self) -> int:
         return len(self.table)
@@ -40,7 +40,7 @@ class Rows:
         return self
 
     def require_column(self, column: str, keyword: str) -> None:
-        """Raise BadValue if `column` does not exist; `keyword` is the argument that selects it."""
+        """Raise BadValue if `column` does not exist; `keyword` is the name of the argument that selects the column."""
         first = column.partition(".")[0]
         if column in self.table.columns or first in self.table.columns:
             return
@@ -55,7 +55,7 @@ class Rows:
 
 
 _cache: dict[Any, Rows] = {}
-_lock = threading.Lock()  # prevents several threads from reading the same source
+_lock = threading.Lock()  # prevents threads from reading the same source at the same time
 
 
 def open_rows(source: Source) -> Rows:
@@ -109,12 +109,12 @@ def _mirror(source: Source) -> Path | None:
         return None
     mirror = Path(folder).expanduser()
     if not mirror.is_dir():
-        raise DataMissing(f"the mirror {folder!r} is not a folder; a mirror contains data sets at owner/name")
+        raise DataMissing(f"the mirror {folder!r} is not a folder; a mirror is a folder with data sets at owner/name")
     return mirror
 
 
 def _fingerprint(path: Path | None) -> tuple[int, int] | None:
-    """Return a value that changes when the file is modified, so that a modified file is read again."""
+    """Return the modification time and size of a file, so that a modified file is read again."""
     if path is None or not path.is_file():
         return None
     state = path.stat()

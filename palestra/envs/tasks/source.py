@@ -1,4 +1,4 @@
-"""Sources of data set rows, and the table interface that readers return."""
+"""`Source`, the location of a data set, and `Table`, the interface of loaded rows."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Name of the source in messages."""
+        """Name of the source for messages."""
         location = self.path or self.dataset or "?"
         return f"{location} ({self.split})" if self.split else location

@@ -127,7 +127,7 @@ def test_arguments_override_the_level() -> None:
         (Arithmetic, {"numbers": []}, "integers, decimals, fractions"),
         (Algebra, {"kinds": ("cubic",)}, "linear, quadratic"),
         (Algebra, {"steps": True}, "steps must be a whole number from 1 to 3"),
-        (NumberTheory, {"kinds": "gcd"}, "kinds must be a non-empty list with elements of gcd"),
+        (NumberTheory, {"kinds": "gcd"}, "kinds must be a non-empty list of names from gcd"),
         (WordProblems, {"distractors": 7}, "distractors must be a whole number from 0 to 6"),
         (Geometry, {"size": 3}, "size must be a whole number from 10"),
         (Puzzles, {"steps": 9}, "steps must be a whole number from 1 to 8"),
