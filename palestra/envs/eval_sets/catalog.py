@@ -15,7 +15,12 @@ SPECS = [
     math_data("eval:OlympiadBench", "olympiad problems", dataset=_MATH, split="olympiad_bench"),
     math_data("eval:Minerva", "undergraduate science and mathematics", dataset=_MATH, split="minerva"),
     math_data("eval:AIME24", "American Invitational Mathematics Examination 2024", dataset=_MATH, split="aime24"),
-    code_data("eval:CodeContest", "contest problems of the test split", dataset="axon-rl/CodeContest", split="test"),
+    code_data(
+        "eval:CodeContest",
+        "programming contest problems from the test split",
+        dataset="axon-rl/CodeContest",
+        split="test",
+    ),
     qa_data(
         "eval:QaOpen",
         "Natural Questions with several accepted answers",
@@ -23,11 +28,21 @@ SPECS = [
         split="validation",
         question="question",
     ),
-    qa_data("eval:2Wiki", "questions that need two articles", dataset=_SEARCH, split="2wiki", question="question"),
-    qa_data("eval:PopQA", "questions about rarely known entities", dataset=_SEARCH, split="popqa", question="question"),
+    qa_data(
+        "eval:2Wiki",
+        "questions whose answer requires two articles",
+        dataset=_SEARCH,
+        split="2wiki",
+        question="question",
+    ),
+    qa_data("eval:PopQA", "questions about little-known entities", dataset=_SEARCH, split="popqa", question="question"),
     qa_data("eval:TriviaQA", "trivia questions", dataset=_SEARCH, split="tq", question="question"),
     qa_data(
-        "eval:HotpotQA", "questions that need two articles", dataset=_SEARCH, split="hotpotqa", question="question"
+        "eval:HotpotQA",
+        "questions whose answer requires two articles",
+        dataset=_SEARCH,
+        split="hotpotqa",
+        question="question",
     ),
     qa_data(
         "eval:Bamboogle",
@@ -45,7 +60,7 @@ SPECS = [
     ),
     qa_data(
         "eval:Musique",
-        "questions that need two to four articles",
+        "questions whose answer requires two to four articles",
         dataset=_SEARCH,
         split="musique",
         question="question",

@@ -1,1 +1,1 @@
-"""Wrappers that turn environments of other libraries into Palestra environments; one file per library."""
+"""Adapters that turn environments of other libraries into Palestra environments, with one file per library."""

@@ -1,6 +1,7 @@
 r"""Wrap Gymnasium environments as Palestra environments, so that a language model can play them.
 
-`palestra.make("gymnasium:CartPole-v1")` builds one by name. `from_gymnasium` also accepts an env, a spec or a function:
+`palestra.make("gymnasium:CartPole-v1")` creates a wrapped environment by name. `from_gymnasium` also accepts an env
+instance, a spec, or a function that builds the env:
 
     from palestra.envs.external.gymnasium import from_gymnasium
 
@@ -36,7 +37,7 @@ else:
 
 GymEnv: TypeAlias = "gymnasium.Env[Any, Any]"
 
-DEFAULT_TURNS = 1000  # if neither the caller nor the Gymnasium env sets a limit
+DEFAULT_TURNS = 1000  # turn limit if neither the caller nor the Gymnasium env sets one
 _HIGHLIGHT = re.compile(r"\x1b\[[0-9;]+m(.*?)\x1b\[0?m", re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _FOR_PROGRAMMERS = re.compile(
@@ -47,26 +48,28 @@ _FOR_PROGRAMMERS = re.compile(
 class FromGymnasium(Env):
     r"""Text interface to a Gymnasium env.
 
-    An action that cannot be parsed uses a turn, has reward 0 and does not change the state. Other rewards are those of
-    the Gymnasium env. The episode is truncated after `max_turns` turns or by the env itself. `info["gymnasium"]` is
-    the info of the Gymnasium env.
+    An action that cannot be parsed uses a turn, earns reward 0 and does not change the state. All other rewards come
+    from the Gymnasium env. The episode is truncated after `max_turns` turns, or earlier by the env. The info of the
+    Gymnasium env is in `info["gymnasium"]`.
 
-    A fork is a deep copy if the env can be copied. Otherwise, the actions are replayed in a new env; an error is raised
-    if this leads to a different observation. Do not step an env instance directly after passing it to this class.
+    A fork is a deep copy if the env can be copied. Otherwise, the actions are replayed in a new env, and EnvFailed is
+    raised if the replay leads to a different observation. After passing an env instance to this class, do not call its
+    methods directly.
 
     Args:
-        env: an id, a spec, an env instance or a function that builds one. An env given by its id is built with
-            render_mode "ansi" if it supports that mode.
-        describe: description of the task in the prompt; by default the part of the env's docstring about the task.
-        parse: names of actions, such as {"left": 0}; or a function that takes the whole reply and returns an action or
-            None, in which case `prompt` is required. By default, actions are numbers (or text) inside \boxed{}.
-        render: function (observation, env) -> text. By default, the text contains the number or array and the "ansi"
-            rendering, with highlighted parts in [brackets].
-        prompt: text before the first observation, instead of the default prompt.
-        success: function (last result of the Gymnasium env's `step`, sum of rewards) -> bool. By default,
-            info["success"] or info["is_success"] decides. Without them, an episode is a success if it reached the
+        env: a Gymnasium id, a spec, an env instance, or a function that builds an env. An env given by its id is built
+            with render_mode "ansi" if it supports that mode.
+        describe: task description for the prompt; by default, the part of the env's docstring that describes the task.
+        parse: action names, such as {"left": 0}, or a function that takes the whole reply and returns an action, or
+            None if there is none. A function requires `prompt`. By default, actions are numbers (or text) inside
+            \boxed{}.
+        render: function (observation, env) -> text. The default text contains the observation and, if available, the
+            "ansi" rendering with highlighted parts in [brackets].
+        prompt: text before the first observation, which replaces the default prompt.
+        success: function (last result of the Gymnasium env's `step`, sum of rewards) -> bool. The default is
+            info["success"] or info["is_success"]. If the env sets neither, an episode is successful if it reached the
             env's reward threshold, or if it terminated with a positive reward higher than all earlier rewards.
-        max_turns: maximum number of turns; by default the step limit of the env, or 1000 if it has none.
+        max_turns: maximum number of turns; by default the env's step limit, or 1000 if it has none.
         make_kwargs: keyword arguments for `gymnasium.make` if `env` is an id.
     """
 
@@ -74,8 +77,8 @@ class FromGymnasium(Env):
 
     gym: GymEnv
     max_turns: int
-    turn: int  # turns used
-    _ending: str | None = "reset"  # None while running
+    turn: int  # number of turns used
+    _ending: str | None = "reset"  # None during an episode
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class FromGymnasium(Env):
             self._format = format_of(self.gym.action_space, parse)
             self._prompt = self._default_prompt(self._format, describe) if prompt is None else prompt
         elif prompt is None:
-            raise BadValue("a parse function needs prompt=, which tells the agent how to write an action")
+            raise BadValue("a parse function needs prompt=, which describes the action format to the agent")
         else:
             self._parse = parse
             self._prompt = prompt
@@ -130,7 +133,7 @@ class FromGymnasium(Env):
         self._actions: list[Any] = []
         self.turn = 0
         self._total = 0.0  # sum of the rewards so far
-        self._best = 0.0  # largest reward so far, at least 0
+        self._best = 0.0  # largest reward so far, or 0 if all were negative
         self._ending = None
         self._seen = self._text(self._observation, self.gym)
         return f"{self._prompt}\n\n{self._seen}", {"seed": seed, "max_turns": self.max_turns, "gymnasium": info}
@@ -139,9 +142,9 @@ class FromGymnasium(Env):
         if self._ending == "reset":
             raise ResetNeeded("call reset() before the first step()")
         if self._ending is not None:
-            raise EpisodeOver(f"this episode is over ({self._ending}); call reset() to start the next one")
+            raise EpisodeOver(f"the episode has ended ({self._ending}); call reset() to start another one")
         if not isinstance(action, str):
-            raise BadValue(f"the action must be a string, got {type(action).__name__}")
+            raise BadValue(f"an action must be a string, got {type(action).__name__}")
         self.turn += 1
         move, problem = self._read(action)
         if problem:
@@ -184,16 +187,16 @@ class FromGymnasium(Env):
     def __repr__(self) -> str:
         return f"<FromGymnasium {self._name}>"
 
-    # The Gymnasium env
+    # Calls to the Gymnasium env
 
     def _reset_gym(self, gym: GymEnv) -> tuple[Any, dict[str, Any]]:
         try:
-            return gym.reset(seed=self.seed % 2**32, options=self._options)  # some envs accept only 32 bits
+            return gym.reset(seed=self.seed % 2**32, options=self._options)  # some envs accept only 32-bit seeds
         except Exception as err:
             raise EnvFailed(f"{self!r} failed in reset: {err!r}") from err
 
     def _act(self, move: Any) -> Step:
-        self._actions.append(copy.copy(move))  # the env may modify the array
+        self._actions.append(copy.copy(move))  # copy the action, because the env may modify it in place
         try:
             self._observation, reward, terminated, truncated, info = self.gym.step(move)
         except Exception as err:
@@ -209,7 +212,7 @@ class FromGymnasium(Env):
             return (move, "") if move is not None else (None, "No action could be read from your reply.")
         text = last_boxed(reply)
         if text is None:
-            return None, f"No action was found. Write it inside \\boxed{{}}, as in {self.example_action()}."
+            return None, f"No action was found. Write your action inside \\boxed{{}}, as in {self.example_action()}."
         move = self._format.read(text)
         return (move, "") if move is not None else (None, f"'{clip(text)}' is not {self._format.description}.")
 
@@ -222,15 +225,15 @@ class FromGymnasium(Env):
         threshold = None if self.gym.spec is None else self.gym.spec.reward_threshold
         if threshold is not None and self._total >= threshold:
             return True
-        # This excludes CartPole, whose reward is 1 for every step until it fails.
+        # Requiring a new highest reward excludes CartPole, which gives reward 1 for every step, including the last one.
         return last.terminated and last.reward > self._best
 
-    # Texts
+    # Prompt and observation texts
 
     def _default_prompt(self, actions: ActionFormat, describe: str | None) -> str:
         about = _docstring(self.gym) if describe is None else describe
         return (
-            f"You act in {self._name}.\n{about}\n\n"
+            f"You are acting in the environment {self._name}.\n{about}\n\n"
             f"An action is {actions.description}. Write it inside \\boxed{{}}, for example {boxed(actions.example)}. "
             "You may think first: only the last \\boxed{} of your reply counts, and a reply without a readable action "
             f"uses a turn and changes nothing.\nYou have {self.max_turns} turns."
@@ -245,7 +248,7 @@ class FromGymnasium(Env):
             text += "\n" + _ESCAPE.sub("", _HIGHLIGHT.sub(r"[\1]", picture)).strip("\n")
         return text
 
-    # Copies
+    # Copying and pickling
 
     def _copy(self, memo: dict[int, Any]) -> Self:
         fork = super()._copy(memo)
@@ -259,7 +262,7 @@ class FromGymnasium(Env):
         return self._replayed()
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "gym": None}  # the env is rebuilt by replaying the actions
+        state = {**self.__dict__, "gym": None}  # by default, the env is rebuilt by replaying the actions
         if _keeps_state(self.gym):
             with suppress(Exception):
                 state["gym"] = pickle.dumps(self.gym)
@@ -268,11 +271,11 @@ class FromGymnasium(Env):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         pickled = state["gym"]
-        self.gym = self._replayed() if pickled is None else pickle.loads(pickled)  # noqa: S301  # from our own pickle
+        self.gym = self._replayed() if pickled is None else pickle.loads(pickled)  # noqa: S301  # from __getstate__
 
     def _fresh(self) -> GymEnv:
         if self._source is None:
-            raise BadValue("this Gymnasium env has no spec to build another one from; pass a function that builds it")
+            raise BadValue("this Gymnasium env has no spec, so it cannot be rebuilt; pass a function that builds it")
         if isinstance(self._source, GymSpec):
             return gymnasium.make(self._source)
         return self._source()
@@ -286,7 +289,7 @@ class FromGymnasium(Env):
             observation = gym.step(copy.copy(move))[0]
         if self._text(observation, gym) != self._seen:
             raise EnvFailed(
-                f"{self!r} can neither be copied nor replayed: the same seed and actions gave another observation"
+                f"{self!r} can neither be copied nor replayed: the same seed and actions led to a different observation"
             )
         return gym
 
@@ -306,7 +309,7 @@ def _make_with_text(env_id: str, kwargs: Mapping[str, Any]) -> GymEnv:
 
 
 def _keeps_state(env: GymEnv) -> bool:
-    """Return whether a deep copy keeps the state, unlike with EzPickle, which copies only the constructor arguments."""
+    """Return whether a deep copy of the env includes its state; EzPickle copies only the constructor arguments."""
     while not isinstance(env, gymnasium.utils.EzPickle):
         if not isinstance(env, gymnasium.Wrapper):
             return True
@@ -319,7 +322,7 @@ def _docstring(env: GymEnv) -> str:
 
 
 def _readable(value: Any) -> str:
-    """Return an observation as text; arrays are rounded to four decimals, and long arrays are abbreviated."""
+    """Return an observation as text; arrays are rounded to four decimal places, and long arrays are abbreviated."""
     if isinstance(value, Mapping):
         return "; ".join(f"{name}: {_readable(item)}" for name, item in value.items())
     if isinstance(value, tuple):

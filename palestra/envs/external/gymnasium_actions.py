@@ -21,7 +21,7 @@ else:
 
 GymSpace: TypeAlias = "gymnasium.Space[Any]"
 
-MAX_NUMBERS = 64  # maximum length of an action; for longer ones, the user must pass `parse`
+MAX_NUMBERS = 64  # maximum numbers per action; for longer actions, the user must pass `parse`
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -60,7 +60,7 @@ def format_of(space: GymSpace, names: Mapping[str, Any] | None) -> ActionFormat:
 
 
 def _sample(space: GymSpace, rng: Random) -> Any:
-    space = copy.deepcopy(space)  # do not change the random state of the env's own space
+    space = copy.deepcopy(space)  # the copy leaves the random state of the env's space unchanged
     space.seed(rng.getrandbits(32))
     return space.sample()
 
@@ -118,7 +118,7 @@ class FreeText:
     @property
     def description(self) -> str:
         space = self._space
-        return f"a text of {space.min_length} to {space.max_length} of these characters: {space.characters}"
+        return f"text of length {space.min_length} to {space.max_length}, using only the characters {space.characters}"
 
     def read(self, text: str) -> str | None:
         return text if text in self._space else None
@@ -126,9 +126,9 @@ class FreeText:
     def sample(self, rng: Random) -> str:
         for _ in range(100):
             text = str(_sample(self._space, rng))
-            if last_boxed(boxed(text)) == text:  # skip texts with a brace that would close the box
+            if last_boxed(boxed(text)) == text:  # skip text with braces that would end the box early
                 return text
-        raise BadValue(f"no text of {self._space} fits in a box: pass parse= and prompt=")
+        raise BadValue(f"no text of {self._space} can be written inside \\boxed{{}}: pass parse= and prompt=")
 
 
 class Names:
@@ -138,10 +138,10 @@ class Names:
         self._actions = {name.strip().casefold(): action for name, action in names.items()}
         self._names = list(names)
         if not names or len(self._actions) < len(names):
-            raise BadValue(f"names in parse= must differ in more than case and spaces, got {self._names}")
+            raise BadValue(f"names in parse= must differ in more than case and outer spaces, got {self._names}")
         for name, action in names.items():
             if action not in space:
-                raise BadValue(f"parse={{{name!r}: {action!r}}}: not an action of {space}")
+                raise BadValue(f"parse={{{name!r}: {action!r}}}: the value is not an action of {space}")
 
     @property
     def description(self) -> str:
@@ -165,4 +165,4 @@ def _end(bound: Any, whole: bool) -> int | float:
     if np.isinf(bound):
         limits = np.finfo(bound.dtype)
         return float(limits.max if bound > 0 else limits.min)
-    return float(str(bound))  # the shortest decimal form, so that the bound in the prompt is exactly the accepted one
+    return float(str(bound))  # via the shortest decimal form, so that the prompt shows the exact bound

@@ -14,7 +14,7 @@ qa_data = partial(data_spec, "palestra.envs.qa.questions:Questions", question="p
 
 _DATA_SPECS = [
     qa_data("qa:NaturalQuestions", "questions from users of a search engine", dataset="axon-rl/NaturalQuestions"),
-    qa_data("qa:HotpotQA", "questions that need two articles", dataset="axon-rl/HotpotQA"),
+    qa_data("qa:HotpotQA", "questions whose answer requires two articles", dataset="axon-rl/HotpotQA"),
     qa_data("qa:File-v0", "your own questions from a file, a folder or any data set"),
 ]
 
@@ -33,12 +33,12 @@ def _world(kind: str, summary: str, random: float) -> EnvSpec:
 
 _GENERATED_SPECS = [
     _world("1hop", "a question answered by one page of the generated encyclopedia", 0.0),
-    _world("2hop", "a question that needs two pages", 0.0),
-    _world("3hop", "a question that needs three pages", 0.0),
-    _world("4hop", "a question that needs four pages", 0.0),
+    _world("2hop", "a question whose answer requires two pages", 0.0),
+    _world("3hop", "a question whose answer requires three pages", 0.0),
+    _world("4hop", "a question whose answer requires four pages", 0.0),
     _world("compare", "compare two entities", 0.5),
-    _world("count", "count entities with a property", 0.21),
-    _world("unanswerable", "questions of which half have no answer in the encyclopedia", 0.25),
+    _world("count", "count the entities with a given property", 0.21),
+    _world("unanswerable", "questions, half of them without an answer in the encyclopedia", 0.25),
     _world("mixed", "questions of all kinds", 0.1),
 ]
 

@@ -13,11 +13,12 @@ from palestra.parsing import last_boxed, last_tagged
 
 
 class Questions(DataTask):
-    r"""Questions from a data set; the accepted answers in a row are text, a list, or TriviaQA's object with aliases.
+    r"""Questions from a data set; the accepted answers are text, a list, or an object with aliases as in TriviaQA.
 
-    An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score with one is
-    at least `threshold`. It is parsed from `\boxed{}`, or from `<answer></answer>`, which many search models use.
-    `grader` replaces this comparison: the name of a registered grader, `module:function`, or a function.
+    An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score against an
+    accepted answer is at least `threshold`. `grader` replaces this comparison: it is the name of a registered grader,
+    `module:function`, or a function. Answers are parsed from `\boxed{}`, or from `<answer></answer>`, which many search
+    models use.
     """
 
     def __init__(

@@ -18,15 +18,15 @@ from palestra.seeding import child_seed
 KINDS = (*QUESTIONS, "mixed")
 PAGES = 2000
 
-_world = lru_cache(maxsize=4)(World)  # shared by all environments with the same arguments
+_world = lru_cache(maxsize=4)(World)  # environments with the same arguments share one World
 
 
 class WorldQuestions(TaskEnv):
     """A question about the encyclopedia generated from `world_seed` and `pages`.
 
     `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages; without tools, it can only
-    guess. The kind "unanswerable" mixes unanswerable questions with answerable ones of the same wording, so that the
-    answer "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
+    guess. The kind "unanswerable" mixes unanswerable and answerable questions of the same form, so that the answer
+    "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
     `env.question` is the current question with its proof.
     """
 
@@ -42,7 +42,7 @@ class WorldQuestions(TaskEnv):
             raise BadValue(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
         self.kind = kind
         self.world = _world(world_seed, pages)
-        self.corpus = WorldCorpus(seed=self.world.seed, pages=pages)  # searched by tools=["search"]
+        self.corpus = WorldCorpus(seed=self.world.seed, pages=pages)  # documents for tools=["search"]
 
     def draw(self, options: dict[str, Any]) -> Item:
         rng = self.rng
