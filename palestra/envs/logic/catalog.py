@@ -13,7 +13,7 @@ _DATA_SPECS = [
     *(
         _logic_data(
             f"logic:RuleTaker-d{d}",
-            f"decide whether a statement follows from rules, {d} steps deep",
+            f"decide whether a statement follows from rules (proof depth {d})",
             dataset=f"axon-rl/RuleTaker-d{d}-70k",
         )
         for d in (0, 1, 2, 3, 5)
@@ -21,14 +21,14 @@ _DATA_SPECS = [
     _logic_data("logic:File-v0", "your own statements from a file, a folder or any data set"),
 ]
 
-# The random player chooses one of two or three answers.
+# The success rate of the random player is 1/2 or 1/3, because there are two or three possible answers.
 _GENERATED_SPECS = [
     EnvSpec(
         id=f"logic:Rules-v0-d{depth}{'' if world == 'closed' else '-open'}",
         entry_point="palestra.envs.logic.rules:Rules",
         kwargs={"depth": depth, "world": world},
-        summary=f"decide whether a statement follows from facts and rules{', or is unknown' * (world == 'open')}, "
-        f"{depth} steps deep",
+        summary=f"decide whether a statement follows from facts and rules{' or is unknown' * (world == 'open')} "
+        f"(proof depth {depth})",
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=chance,

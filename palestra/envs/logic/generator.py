@@ -1,7 +1,7 @@
 """Generate theories that contain a proof of a given depth, hidden among irrelevant facts and rules.
 
-Whether the statement follows is decided last: one fact that the proof needs is either kept or replaced by another one.
-Theories with different answers therefore look alike.
+If the statement must not follow, the last step replaces a fact that the proof needs by an unrelated fact. Theories with
+different answers therefore look alike.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from random import Random
 from palestra.envs.logic.sentences import ADJECTIVES, ANIMALS, PEOPLE, VERBS
 from palestra.envs.logic.theory import ANYONE, Literal, Rule, is_consistent, proof_depths
 
-FACTS_PER_ENTITY = (2, 4)  # minimum and maximum; there are more if the proof needs them
+FACTS_PER_ENTITY = (2, 4)  # minimum and maximum; an entity has more facts if the proof needs them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A theory, and a statement with its truth value in that theory."""
+    """Facts and rules, with a statement and its truth value."""
 
     entities: tuple[str, ...]
     animals: bool
@@ -30,8 +30,8 @@ class Question:
 def generate_question(rng: Random, *, depth: int, closed: bool, rules: int) -> Question:
     """Generate a question whose shortest proof applies `depth` rules in sequence.
 
-    If the statement does not follow (a positive statement with the answer False in a closed world, or the answer
-    Unknown in an open world), adding a single fact would make a proof of that depth possible.
+    If neither the statement nor its negation can be proved, adding a single fact would make a proof of that depth
+    possible. This is the case if the answer is Unknown or follows only from the closed-world assumption.
     """
     label = rng.choice(("True", "False") if closed else ("True", "False", "Unknown"))
     positive = rng.random() < 0.5
@@ -46,7 +46,7 @@ def _attempt(rng: Random, depth: int, closed: bool, count: int, label: str, posi
     entities = tuple(rng.sample(ANIMALS if animals else PEOPLE, rng.randint(3, 5)))
     words = _Vocabulary(rng, entities)
     subject = rng.choice(entities)
-    # In a closed world, the chain proves a positive literal; in an open world, the statement or its negation.
+    # In a closed world, the chain proves a positive literal. In an open world, it proves the statement or its negation.
     provable = label == "Unknown" or (label == "True") == positive or not closed
     follows = True if closed else positive == (label == "True")
     if label == "Unknown":
@@ -55,7 +55,7 @@ def _attempt(rng: Random, depth: int, closed: bool, count: int, label: str, posi
     needed, chain = _chain(rng, words, target, depth, entities, closed)
     statement = Literal(subject, target.predicate, positive)
     extra_rules = _extra_rules(rng, words, chain, entities, count, closed)
-    key = needed[0]  # the deepest premise, without which the chain does not apply
+    key = needed[0]  # the deepest premise, which every proof along the chain needs
     missing = label == "Unknown" or not provable
     used = {part.predicate for rule in (*chain, *extra_rules) for part in rule.body}
     facts = _facts(rng, words, needed, used, closed, without=key if missing else None)
@@ -90,7 +90,7 @@ def truth_value(statement: Literal, derived: dict[Literal, int], *, closed: bool
 
 
 class _Vocabulary:
-    """Random predicates; each is returned only once, so that no rule accidentally proves the conclusion of another."""
+    """Random predicates, each of which is returned only once, so that no two rules share a conclusion by accident."""
 
     def __init__(self, rng: Random, entities: tuple[str, ...]) -> None:
         relations = [f"{verb} {entity}" for verb in VERBS for entity in entities]
@@ -118,7 +118,7 @@ def _chain(
     goal = target
     for step in range(depth):
         about = goal.subject
-        # The premise has the same subject or another one; in the second case, the rule must name the subjects.
+        # If `named`, the premise may have a different subject than the goal, so the rule names its subjects.
         named = rng.random() < 0.25
         other = rng.choice(entities) if named else about
         positive = True if closed else rng.random() < 0.7
@@ -140,7 +140,7 @@ def _chain(
 
 
 def _second_premise(rng: Random, words: _Vocabulary, about: str, facts: list[Literal], closed: bool) -> Literal:
-    """Sample a second premise: a fact or, in a closed world, the negation of a literal that does not follow."""
+    """Sample a second premise, which is a new fact or, in a closed world, the negation of an unprovable literal."""
     if rng.random() < 0.4:
         negated = Literal(about, words.new_base(), False)
         if not closed:
@@ -152,18 +152,18 @@ def _second_premise(rng: Random, words: _Vocabulary, about: str, facts: list[Lit
 
 
 def _general(literal: Literal, about: str) -> Literal:
-    """Return the literal with ANYONE instead of the subject `about`; other subjects are unchanged."""
+    """Return the literal with its subject replaced by ANYONE if the subject is `about`, else unchanged."""
     return Literal(ANYONE, literal.predicate, literal.positive) if literal.subject == about else literal
 
 
 def _extra_rules(
     rng: Random, words: _Vocabulary, chain: list[Rule], entities: tuple[str, ...], count: int, closed: bool
 ) -> list[Rule]:
-    """Generate irrelevant rules until there are `count` in total.
+    """Generate irrelevant rules until there are `count` rules in total.
 
-    They use predicates of the chain, and some have the same conclusions as its rules.
+    The new rules use predicates of the chain, and some have the same conclusions as rules of the chain.
     """
-    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # ensures that no entity has all predicates
+    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # so that no entity uses up all predicates
         words.new_base()
     heads = [rule.head.predicate for rule in chain]
     rules: list[Rule] = []
@@ -189,10 +189,11 @@ def _extra_rules(
 def _facts(
     rng: Random, words: _Vocabulary, needed: list[Literal], used: set[str], closed: bool, *, without: Literal | None
 ) -> list[Literal]:
-    """Return the needed facts and random others; another fact about the same subject replaces the fact `without`.
+    """Return the needed facts and random facts; if `without` is given, replace it by a fact about the same subject.
 
-    The key predicate also occurs in a fact about another entity, and the predicate of the replacement also occurs in a
-    rule, so that neither the frequency of a word nor the number of facts about an entity reveals the answer.
+    The predicate of the first needed fact also occurs in a fact about another entity, and the predicate of the
+    replacement also occurs in rules and other facts if possible. Therefore, neither the frequency of a word nor the
+    number of facts about an entity reveals the answer.
     """
     facts = list(dict.fromkeys(needed))
     key = facts[0]
@@ -216,6 +217,6 @@ def _facts(
 
 
 def _unused_predicates(words: _Vocabulary, facts: list[Literal], excluded: Literal) -> list[str]:
-    """Return the predicates, except that of `excluded`, that no fact uses for the subject of `excluded`."""
+    """Return the predicates that no fact about the subject of `excluded` uses, without the predicate of `excluded`."""
     used = {fact.predicate for fact in facts if fact.subject == excluded.subject} | {excluded.predicate}
     return [predicate for predicate in words.base if predicate not in used]

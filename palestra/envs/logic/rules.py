@@ -1,4 +1,4 @@
-"""Deduction tasks: generated facts and rules in English, and a statement that may follow from them."""
+"""Deduction tasks: decide whether a statement follows from generated facts and rules in English."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Rules(TaskEnv):
     """Deduction from rules, in the style of RuleTaker.
 
     `depth` is the number of rules that must be applied in sequence. `rules` is the total number of rules, unless
-    `depth` requires more. In the "closed" `world`, a statement that does not follow is false; in the "open" one, it is
-    unknown. Half of the statements are negated, and all answers are equally frequent among negated and positive
-    statements. There are millions of different items at every depth.
+    `depth` requires more. If `world` is "closed", a statement that does not follow is false; if it is "open", the
+    statement is unknown unless its negation follows. Half of the statements are negated, and all answers are equally
+    frequent for negated and positive statements. There are millions of different items at every depth.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Rules(TaskEnv):
     def answers(self) -> tuple[str, ...]:
         return ("True", "False") if self.world == "closed" else ("True", "False", "Unknown")
 
-    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # there are no reset options
+    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # this task accepts no reset options
         question = generate_question(self.rng, depth=self.depth, closed=self.world == "closed", rules=self.rules)
         return Item(question=describe(self.rng, question, self.world), answer=question.label, key=f"depth {self.depth}")
 
@@ -51,8 +51,10 @@ class Rules(TaskEnv):
             return Grade(correct=True, score=1.0, why=f"the answer is {gold}")
         if label not in map(str.lower, self.answers):
             hint = f"The answer must be one of {', '.join(self.answers)}."
-            return Grade(correct=False, score=0.0, why=f"not one of the answers; correct is {gold}", hint=hint)
-        return Grade(correct=False, score=0.0, why=f"answered {label.capitalize()}, correct is {gold}")
+            return Grade(
+                correct=False, score=0.0, why=f"not a possible answer; the correct answer is {gold}", hint=hint
+            )
+        return Grade(correct=False, score=0.0, why=f"answered {label.capitalize()}, but the correct answer is {gold}")
 
     def random_answer(self) -> str:
         return self.player_rng.choice(self.answers)
@@ -73,7 +75,7 @@ def describe(rng: Random, question: Question, world: str) -> str:
     else:
         instruction = (
             "Is the statement true or false, or is it unknown because neither follows from the facts and rules? A "
-            "statement is not false merely because it is not mentioned. Answer True, False or Unknown."
+            "statement is not false just because it is not mentioned. Answer True, False or Unknown."
         )
     head = f"Facts:\n{facts}\n\n" + (f"Rules:\n{rules}\n\n" if question.rules else "")
     return f"{head}Statement:\n{describe_fact(question.statement)}\n\n{instruction}"

@@ -1,4 +1,4 @@
-"""Literals and rules as English sentences."""
+"""Convert literals and rules into English sentences."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def describe_fact(literal: Literal) -> str:
 
 
 def describe_rule(rng: Random, rule: Rule, *, animals: bool) -> str:
-    """Return a rule in a random wording, such as `If someone is ...`, `All ... people are ...` or `Kind things ...`."""
+    """Return a rule as a sentence of a random form, such as `If someone is ...` or `All ... people are ...`."""
     body, head = list(rule.body), rule.head
     only_adjectives = all(
         part.subject == ANYONE and part.positive and part.predicate.startswith("is ") for part in body
@@ -76,7 +76,7 @@ def describe_rule(rng: Random, rule: Rule, *, animals: bool) -> str:
         return f"{words[0].upper()}{words[1:]} {kind} {ends}"
     someone = rng.choice(("something", "anything")) if animals else rng.choice(("someone", "anyone"))
     if rule.is_general():
-        first = sorted(body, key=lambda part: part.subject != ANYONE)  # the general subject is named first
+        first = sorted(body, key=lambda part: part.subject != ANYONE)  # clauses about `someone` come first
         parts = []
         for i, part in enumerate(first):
             if part.subject == ANYONE:

@@ -1,4 +1,4 @@
-"""Tasks from a data set: classify a statement as true, false or unknown, given facts and rules."""
+"""Classify statements from a data set as true, false or unknown, given facts and rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LABELS = {
 
 
 class Statements(DataTask):
-    """Statements from a data set whose theory is in the same column or in a separate one (`context=`)."""
+    """Statements from a data set; their facts and rules are in the same column or in a separate one (`context=`)."""
 
     def __init__(self, *, answer: str = "answer", context: str | None = None, **options: Unpack[DataOptions]) -> None:
         super().__init__(**options)
@@ -56,7 +56,7 @@ class Statements(DataTask):
         if label is None:
             hint = "Answer True, False or Unknown."
             return Grade(correct=False, score=0.0, why=f"{clip(answer)!r} is not a truth value", hint=hint)
-        return Grade(correct=False, score=0.0, why=f"answered {label}, correct is {self.item.answer}")
+        return Grade(correct=False, score=0.0, why=f"answered {label}, but the correct answer is {self.item.answer}")
 
     def random_answer(self) -> str:
         return parse_label(get_cell(self.random_row(), self.answer)) or "False"
@@ -66,7 +66,7 @@ class Statements(DataTask):
 
 
 def parse_label(value: Any) -> str | None:
-    """Return "True", "False" or "Unknown" for any of their spellings, else None."""
+    """Return "True", "False" or "Unknown" if `value` is a known spelling of that label, else None."""
     text = str(value)[:40].strip().strip(".").lower()
     if text.startswith("\\text{"):
         text = text[6:].removesuffix("}")

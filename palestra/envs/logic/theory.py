@@ -1,11 +1,11 @@
-"""Facts, rules, and a forward chainer that records the depth of every proof."""
+"""Facts, rules, and forward chaining that records the depth of every proof."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-ANYONE = ""  # subject of a literal in a rule that applies to any entity
+ANYONE = ""  # placeholder subject in rules that apply to any entity
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,8 +48,8 @@ def proof_depths(
 
     Facts have depth 0; a rule adds 1 to the depth of its deepest premise.
 
-    In a `closed` world, "not" in the body of a rule means that the positive literal does not follow; such a literal
-    must not be the head of a rule, which keeps the semantics unambiguous. In an open world, the negated literal itself
+    In a `closed` world, "not" in the body of a rule means that the positive literal does not follow. To keep the
+    semantics unambiguous, such a literal must not be the head of a rule. In an open world, the negated literal itself
     must follow.
     """
     derived = dict.fromkeys(facts, 0)
@@ -73,5 +73,5 @@ def _holds(literal: Literal, derived: Mapping[Literal, int], *, closed: bool) ->
 
 
 def is_consistent(derived: Mapping[Literal, int]) -> bool:
-    """Return whether no literal and its negation both follow."""
+    """Return whether there is no literal that follows together with its negation."""
     return not any(literal.negated() in derived for literal in derived)
