@@ -1,9 +1,9 @@
-"""Environment for reasoning-gym: items are generated from the seed and scored by the scorer of their data set.
+"""Environment for reasoning-gym: items are generated from the seed and scored by their data set's scorer.
 
-The package runs in a separate process (`worker`). It is therefore not imported here and does not change the global
-random generators, and a scorer that raises or hangs leads to EnvFailed instead of a reward of 0. A score of 1 is a
-success; `info["score"]` is the unmodified score. puzzle24 is stricter than in the package: the result must be exactly
-24, and the expression must use exactly the given numbers.
+The package runs in a separate process (`worker`), so it cannot change the global random generators of this process. A
+scorer that raises or hangs leads to EnvFailed instead of a reward of 0. An answer is correct if its score is 1;
+`info["score"]` is the score itself. puzzle24 is stricter than in the package: the result must be exactly 24, and the
+expression must use exactly the given numbers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from palestra.errors import BadValue
 from palestra.grading.base import Grade
 from palestra.parsing import clip
 
-OTHER_ITEMS = 8  # number of other items from which the random player samples its answer
+OTHER_ITEMS = 8  # the random player gives the answer to one of this many other items
 MIN_CORRECT_SCORE = 1.0 - 1e-9
 
 
 class ReasoningGym(TaskEnv):
-    """Items of the data set `name`.
+    """Questions from the reasoning-gym data set `name`.
 
     `level` is a level of its curriculum, or None for the default settings; `config` overrides individual settings.
-    `draw_timeout` and `score_timeout` limit the seconds for generating an item and for scoring an answer.
+    `draw_timeout` and `score_timeout` are the time limits in seconds for generating an item and for scoring an answer.
     """
 
     inline = False
@@ -52,16 +52,16 @@ class ReasoningGym(TaskEnv):
         self.draw_timeout = float(draw_timeout)
         self.score_timeout = float(score_timeout)
         if self.config:
-            error = shared_pool().request(f"setting up {name}", self.draw_timeout, method="check", **self._settings())
+            error = shared_pool().request(f"checking {name}", self.draw_timeout, method="check", **self._settings())
             if error is not None:
                 raise BadValue(f"invalid config for {name}: {error}")
 
-    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # there are no reset options
+    def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # this task accepts no reset options
         return self._item(self.rng.getrandbits(31))
 
     def _item(self, seed: int) -> Item:
         item = shared_pool().request(
-            f"drawing an item of {self.name}", self.draw_timeout, method="item", seed=seed, **self._settings()
+            f"generating an item of {self.name}", self.draw_timeout, method="item", seed=seed, **self._settings()
         )
         answer = "" if item["answer"] is None else item["answer"]
         return Item(question=item["question"], answer=answer, gold=item["entry"], key=f"{self.name}[{seed}]")
@@ -71,7 +71,7 @@ class ReasoningGym(TaskEnv):
 
     def grade(self, answer: str) -> Grade:
         if self.item.answer == self.item.answer.strip():
-            answer = answer.strip()  # whitespace around an answer matters only if the correct answer has some
+            answer = answer.strip()  # outer whitespace matters only if the correct answer has some
         score = shared_pool().request(
             f"the scorer of {self.name}",
             self.score_timeout,
@@ -106,6 +106,6 @@ def check_level(name: str, level: int | None) -> None:
         raise BadValue(f"{name} has levels 0 to {len(levels) - 1}, got {level!r}")
     if levels[level] is None:
         raise BadValue(
-            f"level {level} of {name} is not available: the package rejects its settings or does not finish drawing "
+            f"level {level} of {name} is not available: the package rejects its settings or takes too long to generate "
             "an item"
         )

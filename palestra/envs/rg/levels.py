@@ -1,14 +1,14 @@
 """Measured success rates of the expert and the random player on every data set and level of reasoning-gym (data only).
 
-Each data set has one pair of rates for its default settings and one for each level of its curriculum. A dash stands for
-a level whose settings the package rejects or, for jugs, that generates no item within minutes. An expert rate below 1
-means that the scorer accepts no answer for some items: jugs that cannot be filled as requested, or an integral that the
-package left unsolved.
+Each data set has one pair of rates for its default settings and one for each level of its curriculum. A dash marks a
+level that is not available, because the package rejects its settings or (for jugs) takes minutes to generate an item.
+An expert rate below 1 means that the scorer accepts no answer to some items, such as jugs that cannot be filled as
+requested or an integral that the package left unsolved.
 """
 
 from __future__ import annotations
 
-# Rates of the expert and the random player (expert/random): with default settings, then at levels 0, 1, 2, ...
+# Success rates as expert/random, first with the default settings and then for levels 0, 1, 2, ...
 _TABLE = {
     "ab": "1/0 1/0 1/0 1/0 1/0",
     "acre": "1/0.31",

@@ -1,8 +1,8 @@
 """Safe replacements for parts of reasoning-gym, installed in the worker process.
 
-Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. Here, `eval` is
-restricted to literals, and the parser to arithmetic and named functions with small exponents. Generators that depend on
-the current date or may not terminate are made deterministic and bounded.
+Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. The replacements
+restrict `eval` to literals, and the parser to arithmetic and named functions with small exponents. Generators that
+depend on the current date are made deterministic, and generators that may not terminate are stopped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_DRAWS = 200_000
 
 
 def install() -> None:
-    """Replace the unsafe parts in the modules of the package."""
+    """Replace the unsafe functions and classes in the modules of the package."""
     for name in _EVALUATING:
         _module(name).eval = _literal
     products = _module("algebra.polynomial_multiplication")
@@ -38,7 +38,7 @@ def install() -> None:
     for name in ("games.countdown", "games.puzzle24"):
         _module(name).parse_expr = exact_value
     _module("arithmetic.time_intervals").date = _FixedDate
-    _module("arc.arc_1d").Random = _BoundedRandom  # some of its tasks would search for an item forever
+    _module("arc.arc_1d").Random = _BoundedRandom  # some generators in this module may never finish
     _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
 
 
@@ -47,13 +47,13 @@ def _module(name: str) -> Any:
 
 
 class TooManyDraws(Exception):
-    """Raised if a generator uses so many random numbers that it will not terminate."""
+    """Raised if a generator uses so many random numbers that it probably does not terminate."""
 
 
 class _BoundedRandom(Random):
-    """Random generator that raises TooManyDraws after more calls than any item needs.
+    """Random generator that raises TooManyDraws after MAX_DRAWS calls, which is more than any item needs.
 
-    Unlike a time limit, this does not depend on the speed of the machine.
+    Unlike a time limit, this limit does not depend on the speed of the machine.
     """
 
     left = MAX_DRAWS
@@ -74,7 +74,7 @@ class _FixedDate(date):
 
 
 def _expand_moves(_: Any, text: str) -> str:
-    """Expand repeated turns (R2 becomes R R), including those of inner layers (2R, 3Uw), which the package drops."""
+    """Expand repeated turns (R2 becomes R R), including turns of inner layers (2R, 3Uw), which the package ignores."""
     matches = [re.fullmatch(r"(\d?(?:[LRDUBF]w?|[XYZMES])'?)(\d{0,2})", turn) for turn in text.split()]
     if None in matches:
         raise ValueError("not a sequence of turns")
@@ -100,7 +100,7 @@ class _SafeSympy:
 
 
 def check_formula(text: str) -> None:
-    """Raise ValueError or SyntaxError unless `text` is a formula that can be evaluated at bounded cost."""
+    """Raise ValueError or SyntaxError unless `text` is a formula that can be evaluated in bounded time."""
     if not _FORMULA.fullmatch(text):
         raise ValueError("not a formula")
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
@@ -109,7 +109,7 @@ def check_formula(text: str) -> None:
                 raise ValueError(f"unknown function {node.id}")
         elif isinstance(node, ast.Call):
             if not isinstance(node.func, ast.Name) or node.keywords:
-                raise ValueError("functions must be called by name")
+                raise ValueError("a function call must use a function name and no keyword arguments")
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
             if _exponent(node.right) > MAX_EXPONENT or _powers(node.left) > 2:
                 raise ValueError("exponent too large")
@@ -124,7 +124,7 @@ def _powers(node: ast.AST) -> int:
 
 
 def _exponent(node: ast.AST) -> Fraction:
-    """Return the value of an exponent, or the largest number in it if it contains variables."""
+    """Return the absolute value of an exponent, or the largest number in it if it contains variables."""
     parts = list(ast.walk(node))
     if not any(isinstance(part, ast.Name) for part in parts):
         return abs(_arithmetic(node))

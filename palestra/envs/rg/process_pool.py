@@ -1,4 +1,4 @@
-"""Pool of reasoning-gym processes, shared by all environments of this process; a process that hangs is killed."""
+"""Pool of reasoning-gym processes that all environments in this process share; processes that hang are killed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 
 from palestra.errors import BadValue, EnvFailed, MissingExtra
 
-START_TIMEOUT = 120.0  # seconds; importing the package is slow on a busy machine
-MAX_WAIT = 0.5  # seconds to wait for an idle process before another one is started
+START_TIMEOUT = 120.0  # seconds; importing the package takes long on a busy machine
+MAX_WAIT = 0.5  # seconds to wait for an idle process before starting another process
 
 
 class GymProcess:
-    """One process running reasoning-gym; not thread-safe."""
+    """Process that runs reasoning-gym; not thread-safe."""
 
     def __init__(self) -> None:
         self.popen = subprocess.Popen(
@@ -46,7 +46,7 @@ class GymProcess:
             raise EnvFailed(f"the reasoning-gym process did not start: {(hello or {}).get('error', 'no reply')}")
 
     def request(self, timeout: float, **request: Any) -> dict[str, Any] | None:
-        """Return the reply, or None after `timeout` seconds without one, in which case the process must be killed."""
+        """Return the reply, or None if there is none within `timeout` seconds; the process must then be killed."""
         body = json.dumps({**request, "timeout": timeout}).encode()
         try:
             self._in.write(struct.pack(">I", len(body)) + body)
@@ -86,7 +86,7 @@ class GymProcess:
 
 
 class GymProcessPool:
-    """Pool that starts processes on demand; usually one is enough because requests take less than a millisecond."""
+    """Pool that starts processes on demand; one is usually enough because requests take less than a millisecond."""
 
     def __init__(self, max_processes: int | None = None) -> None:
         self.max_processes = max_processes or max(1, min(4, os.cpu_count() or 1))
@@ -96,12 +96,12 @@ class GymProcessPool:
         self._changed = threading.Condition()
 
     def request(self, description: str, timeout: float, **request: Any) -> Any:
-        """Return the result of a request; raise EnvFailed with `description` if it raises, hangs or crashes."""
+        """Return the result of a request; if it raises, hangs or crashes, raise EnvFailed with `description`."""
         process = self._acquire()
         try:
             reply = process.request(timeout, **request)
         except BaseException:
-            self._discard(process)  # its pending reply would be mistaken for that of the next request
+            self._discard(process)  # its pending reply would be mistaken for the next reply
             raise
         if reply is None:
             status = process.popen.poll()
@@ -154,12 +154,12 @@ class GymProcessPool:
         for process in idle:
             process.kill()
         for process in busy:
-            process.popen.kill()  # the thread that waits for its reply discards it
+            process.popen.kill()  # the thread that waits for its reply will discard the process
 
     def abandon(self) -> None:
-        """Detach from the processes in a forked child, because they belong to the parent."""
+        """Detach a forked child from the processes, which belong to the parent."""
         for process in self._all:
-            process.popen.returncode = 0  # only the parent can wait for this process
+            process.popen.returncode = 0  # marks it as finished, because only the parent can wait for it
             process.close_pipes()
 
 
@@ -195,7 +195,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_config(config: object) -> dict[str, Any]:
-    """Return the settings after a JSON round trip; raise BadValue if this fails or they contain `seed` or `size`."""
+    """Return a JSON copy of the settings; raise BadValue if they are not serializable or contain `seed` or `size`."""
     try:
         value: dict[str, Any] = dict(json.loads(json.dumps(config)))
     except (TypeError, ValueError) as err:
@@ -204,5 +204,5 @@ def check_config(config: object) -> dict[str, Any]:
         ) from err
     for name in ("seed", "size"):
         if name in value:
-            raise BadValue(f"config must not contain {name}: the seed of the episode determines the item")
+            raise BadValue(f"config must not contain {name}: each episode generates one item from its own seed")
     return value

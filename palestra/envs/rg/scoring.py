@@ -1,7 +1,7 @@
-"""Score answers with the package's scorers, or with replacements for unsound ones.
+"""Score answers with the package's scorers, or with replacements for unsound scorers.
 
-Scorers that accept wrong answers, or that take minutes, are replaced. Answers on which a scorer would raise are
-rejected before it is called.
+Scorers that accept wrong answers or may take minutes are replaced. Answers that would make a scorer raise are rejected
+before it is called.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _from_json(text: str) -> Any:
         return None
 
 
-# Answers on which these scorers would raise or take unbounded time are rejected beforehand.
+# Checks that reject answers for which the package's scorer would raise or take unbounded time.
 _VALIDATORS: dict[str, Callable[[str], bool]] = {
-    # This rejects nan and inf: comparisons with nan are always false, which the scorer does not expect.
+    # Reject nan and inf, because the scorer does not handle comparisons with nan, which are always false.
     "complex_arithmetic": lambda answer: "n" not in answer.lower(),
     "game_of_life": _is_grid,
     "prime_factorization": _matches("\\s*[0-9]{1,40}(?:\\s*\u00d7\\s*[0-9]{1,40}){0,200}\\s*"),
@@ -57,7 +57,7 @@ _VALIDATORS: dict[str, Callable[[str], bool]] = {
 
 
 def _score_24(answer: str, entry: dict[str, Any]) -> float:
-    """Require exactly 24 from exactly the given numbers; the package accepts any four numbers, and a result of 24.9."""
+    """Require the result 24 and exactly the given numbers; the package accepts any four numbers and 24.9."""
     try:
         used = [int(number) for number in re.findall(r"\d+", answer)]
         correct = exact_value(answer) == 24 and sorted(used) == sorted(entry["metadata"]["numbers"])
@@ -69,8 +69,8 @@ def _score_24(answer: str, entry: dict[str, Any]) -> float:
 def _score_integral(answer: str, entry: dict[str, Any]) -> float:
     """Compare the derivative of the answer with the integrand at twelve points, to 20 digits.
 
-    The package simplifies symbolically, which can take minutes, and accepts an unevaluated `Integral` if it could not
-    solve the problem itself.
+    The package's scorer simplifies symbolically, which can take minutes. It also accepts an unevaluated `Integral` if
+    the package could not solve the problem itself.
     """
     sympy: Any = importlib.import_module("sympy")
     metadata = entry["metadata"]
@@ -94,7 +94,7 @@ _POINTS = [(3, 10), (7, 9), (11, 8), (19, 7), (29, 9), (-3, 11), (-8, 7), (-17, 
 
 
 def _agree(one: Any, other: Any, x: Any, point: Any) -> bool | None:
-    """Return whether two formulas have the same value at a point, or None if the second one is undefined at it."""
+    """Return whether two formulas have the same value at a point, or None if the second is undefined there."""
     expected = other.subs(x, point).evalf(30)
     if not expected.is_number or not expected.is_finite:
         return None
@@ -105,12 +105,12 @@ def _agree(one: Any, other: Any, x: Any, point: Any) -> bool | None:
 
 
 def _score_halting(answer: str, entry: dict[str, Any]) -> float:
-    """Compare the answer with the correct one; the package only tests whether it is empty."""
+    """Compare the answer with the correct answer; the package only tests whether the answer is empty."""
     return float(answer.strip().strip(".").lower() == str(entry["answer"]).lower())
 
 
 def _score_coins(answer: str, entry: dict[str, Any]) -> float:
-    """Accept a probability within 0.0001; the package accepts any prefix of the correct decimals, including 0."""
+    """Accept a probability with an error of at most 0.0001; the package accepts any prefix of the digits, even 0."""
     text = answer.replace(",", "").strip()
     if not re.fullmatch(r"[0-9./eE+-]{1,60}", text) or re.search(r"[eE][+-]?\d{3}", text):
         return 0.0
@@ -121,7 +121,7 @@ def _score_coins(answer: str, entry: dict[str, Any]) -> float:
 
 
 def _score_boxes(answer: str, entry: dict[str, Any]) -> float:
-    """Return the share of boxes moved to their targets; impossible moves are skipped, as in the package."""
+    """Return the fraction of boxes moved to their targets (at least 0.05); as in the package, skip impossible moves."""
     plans = _from_json(answer)
     if not isinstance(plans, list) or not all(isinstance(plan, dict) for plan in plans):
         return 0.0

@@ -1,4 +1,4 @@
-"""Find an answer that the scorer accepts: the item's own answer, or a computed one if it has none."""
+"""Find an answer that the scorer accepts: the answer in the item or, if it has none, a computed answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _integrate(metadata: dict[str, Any]) -> str:
 
 
 def _conclusion(dataset: Any, entry: dict[str, Any]) -> str:
-    """Return the package's conclusion if its scorer accepts it, else a premise or a disjunction of two literals."""
+    """Return the example answer if the scorer accepts it, else a premise or a disjunction of two literals."""
     metadata = entry["metadata"]
     literals = [sign + letter for letter in metadata["variables"] for sign in ("", "\u00ac")]
     either = (f"({one} \u2228 {other})" for one in literals for other in literals if one[-1] < other[-1])
@@ -45,13 +45,13 @@ def _colour_graph(metadata: dict[str, Any]) -> str:
 
 
 def _unscramble(metadata: dict[str, Any]) -> str:
-    """Return the inverse of the scramble."""
+    """Return the moves that reverse the scramble of a cube."""
     turns = reversed(metadata["scramble_moves"].split())
     return " ".join(turn[:-1] if turn.endswith("'") else f"{turn}'" for turn in turns)
 
 
 def _move_boxes(metadata: dict[str, Any]) -> str:
-    """Move each box separately to a target of its color, with one step per plan."""
+    """Return plans that move one box after another to a target of its color, with one move per plan."""
     state: dict[str, list[str]] = metadata["initial_state"]
     places = {place: tuple(float(part) for part in place.split("_")) for place in state}
     free = [(item[7:], where) for place, where in places.items() for item in state[place] if item.startswith("target_")]
@@ -71,7 +71,10 @@ def _move_boxes(metadata: dict[str, Any]) -> str:
 
 
 def _free_red_car(metadata: dict[str, Any]) -> str | None:
-    """Search the positions of the cars on a 6 x 6 board, whose exit is at the right end of the third row."""
+    """Return a shortest sequence of moves that brings the red car to the exit, or None if there is none.
+
+    The board has 6 x 6 cells, and the exit is at the right end of the third row.
+    """
     board: str = metadata["board_config"]
     cells: dict[str, list[int]] = {}
     for place, label in enumerate(board):

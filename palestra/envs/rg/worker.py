@@ -1,8 +1,8 @@
-"""Process that runs reasoning-gym: reads requests from standard input and writes replies to standard output.
+"""Process that runs reasoning-gym: it reads requests from standard input and writes replies to standard output.
 
 The package is imported only in this process. It may therefore use the global random generators, its imports do not slow
 down other processes, and a scorer that hangs can be killed. The hash seed and the random generators are fixed, so that
-an item depends only on its data set, level, settings and seed. A message consists of its length in four bytes and JSON.
+an item depends only on its data set, level, settings and seed. A message is JSON, preceded by its length in four bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from palestra.envs.rg import overrides
 from palestra.envs.rg.scoring import score
 from palestra.envs.rg.solutions import solution
 
-MAX_MEMORY = 4 << 30  # bytes of address space; stops scorers whose memory use explodes for some answers
+MAX_MEMORY = 4 << 30  # bytes of address space; some answers make scorers use too much memory
 MAX_ATTEMPTS = 20  # maximum number of seeds tried per item
 CACHED_ITEMS = 64
 CACHED_DATASETS = 16  # kept small because some data sets are large
-# Data sets with slow constructors: one instance is cached and reseeded. Tests verify that the items are the same.
+# Data sets with slow constructors. One instance is cached and reseeded; tests verify that the items are the same.
 RESEEDED = frozenset(
     {"arc_agi", "codeio", "figlet_font", "group_anagrams", "n_queens", "rush_hour", "spell_backward", "word_ladder"}
 )
@@ -81,7 +81,7 @@ class DatasetService:
             try:
                 entry = self._entry(name, level, config, seed + attempt)
                 break
-            except Exception:  # with some seeds, a generator fails or would not terminate
+            except Exception:  # some generators fail or do not terminate with some seeds
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
         answer = solution(name, self._dataset(name, level, config), entry)
@@ -97,7 +97,7 @@ class DatasetService:
             dataset = self._create(name, level, config, seed)
         if name != "codeio":
             return dict(dataset[0])
-        # codeio runs programs, some of which write files.
+        # codeio runs programs, some of which write files to the working directory.
         with TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             return dict(dataset[0])
 
@@ -118,14 +118,14 @@ class DatasetService:
         curriculum.set_global_level(level)
         level_config = curriculum.generate_configuration(settings)
         for key, value in config.items():
-            setattr(level_config, key, value)  # explicit settings override those of the level
+            setattr(level_config, key, value)  # explicit settings override the settings of the level
         if hasattr(level_config, "validate"):
             level_config.validate()
         return self.factory.DATASETS[name][0](config=level_config)
 
 
 def _reset_global_state(seed: int) -> None:
-    """Reset the global random generators and the decimal context, which some data sets modify and others rely on."""
+    """Reset the global random generators and the decimal context, because some data sets modify or use them."""
     import numpy as np
 
     random.seed(seed)
@@ -144,11 +144,12 @@ def main() -> None:
     _write(replies, {"value": "ready"})
     while (request := _read(requests)) is not None:
         method, timeout = request.pop("method"), request.pop("timeout")
-        # If the parent has died, SIGALRM kills this process by default, even if Python code is blocked.
+        # The parent kills this process after the timeout. If the parent has exited, SIGALRM ends the process instead,
+        # even while native code is running.
         signal.setitimer(signal.ITIMER_REAL, timeout + 5.0)
         try:
             reply: dict[str, Any] = {"value": getattr(service, method)(**request)}
-        except Exception as err:  # noqa: BLE001  # every exception of the package is reported to the caller
+        except Exception as err:  # noqa: BLE001  # every exception is reported to the caller
             reply = {"error": f"{type(err).__name__}: {err}"[:2000]}
         signal.setitimer(signal.ITIMER_REAL, 0)
         _write(replies, reply)
@@ -157,7 +158,7 @@ def main() -> None:
 def _private_pipes() -> tuple[int, int]:
     """Return duplicates of standard input and output for messages, and redirect the standard streams to /dev/null.
 
-    Output that a data set prints therefore cannot corrupt the messages.
+    The redirection prevents output printed by a data set from corrupting the messages.
     """
     requests, replies = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
@@ -172,7 +173,7 @@ def _limit_memory() -> None:
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     except (ImportError, OSError, ValueError):
-        pass  # not every system supports this; the timeout still applies
+        pass  # some systems do not support memory limits; the timeout still applies
 
 
 def _read(handle: int) -> dict[str, Any] | None:
