@@ -82,7 +82,7 @@ def test_a_person_plays_with_hints_and_without_typing_boxes() -> None:
     done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--seed", "4", stdin="\n".join(lines) + "\n")
     assert done.returncode == 0
     assert "The expert would play \\boxed{5}" in done.stdout
-    assert "99 lies outside" in done.stdout
+    assert "99 is outside the range" in done.stdout
     assert "solved, return 1" in done.stdout
 
 

@@ -1,9 +1,9 @@
-r"""Base class of the text games: prompt, answer parsing, turn budget and rewards.
+r"""Base class for text games: prompt, answer parsing, turn budget and rewards.
 
-Each game is one file. It generates a board with `self.rng` (`setup`), describes its rules (`rules`), parses the content
-of the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state (`board`), and provides
-two players (`random_move`, `expert_move`). The state of a game consists of plain attributes (numbers, strings, lists,
-sets and dicts), so that forks are cheap.
+Each game is a subclass in its own file. It generates a board with `self.rng` (`setup`), describes its rules (`rules`),
+parses the content of the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state
+(`board`), and provides two players (`random_move`, `expert_move`). The state of a game consists of plain attributes
+(numbers, strings, lists, sets and dicts), so that forking is fast.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from palestra.types import Step
 
 # Status of a move. `step` relies on the order: values above INVALID end the game.
 ONGOING: Final = 0  # the move was applied; the game continues
-INVALID: Final = 1  # the move was well-formed but against the rules; it uses a turn and does not change the board
+INVALID: Final = 1  # the move was well-formed but broke the rules; it uses a turn and does not change the board
 WON: Final = 2
 LOST: Final = 3
 
-MAX_MOVE_LENGTH = 256  # maximum characters inside the box; bounds the cost of parsing
+MAX_MOVE_LENGTH = 256  # maximum number of characters inside \boxed{}; bounds the cost of parsing
 
-_new_tuple = tuple.__new__  # twice as fast as calling Step, which matters because `step` is the hot path
+_new_tuple = tuple.__new__  # twice as fast as calling Step, which matters because `step` is on the hot path
 
 
 class GameOptions(TypedDict, total=False):
-    """Keyword arguments accepted by every game (names and defaults are GEM's)."""
+    """Keyword arguments accepted by every game, with the same names and defaults as in GEM."""
 
     success_reward: float  # reward for winning (default 1.0)
     internal_step_reward: float  # reward for a move that does not end the game (default 0.0)
     fail_reward: float  # reward for losing or running out of turns (default 0.0)
     invalid_action_reward: float  # reward for a well-formed move that breaks the rules (default 0.0)
     format_error_reward: float  # reward for an unreadable move, which ends the game (default -0.1)
-    partial_credit: bool  # reward each increase of `progress` (default False); a solved episode still sums to 1
+    partial_credit: bool  # reward every increase of `progress` (default False); the total for a win stays the same
 
 
 class LanguageGame(Env):
-    """Base class of the games; the module docstring describes what a subclass implements."""
+    """Base class for games; the module docstring lists the methods that a subclass implements."""
 
     title: ClassVar[str]  # for example "Guess the Number"
     move_name: ClassVar[str] = "move"  # name of an action in the prompt
     has_board: ClassVar[bool] = True  # False if observations have no board and the prompt depends only on the level
-    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # argument sets from which `None` arguments are sampled
+    levels: ClassVar[tuple[Mapping[str, Any], ...]] = ()  # predefined values for arguments that are None
 
     inline = True
     shared = Env.shared | {"_level"}
@@ -53,7 +53,7 @@ class LanguageGame(Env):
     max_turns: int
     turn: int  # number of turns used
     _opening: str | None = None  # cached prompt, if it is the same for every episode
-    ending: str | None = "reset"  # None while running; then "solved", "lost", "out_of_turns" or "format"
+    ending: str | None = "reset"  # None during an episode; afterwards "solved", "lost", "out_of_turns" or "format"
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class LanguageGame(Env):
         format_error_reward: float = -0.1,
         partial_credit: bool = False,
     ) -> None:
-        """Store the rewards and the game's own settings.
+        """Store the rewards and the settings of the game.
 
         Args:
-            level: The game's own arguments, including `max_turns`. A value of None is sampled anew for every episode.
+            level: Settings of the game, including `max_turns`. Settings that are None are sampled for every episode.
         """
         self.success_reward = float(success_reward)
         self.internal_step_reward = float(internal_step_reward)
@@ -87,7 +87,7 @@ class LanguageGame(Env):
         for name, value in level.items():
             setattr(self, name, value)
 
-    # To be implemented by each game.
+    # Methods that each game implements.
 
     @abstractmethod
     def setup(self) -> None:
@@ -95,7 +95,7 @@ class LanguageGame(Env):
 
     @abstractmethod
     def rules(self) -> str:
-        r"""Return the goal, the rules, the feedback and the move format, without the turn budget and `\boxed{}`."""
+        r"""Describe the goal, rules, feedback and move format; the prompt adds the turn budget and `\boxed{}`."""
 
     @abstractmethod
     def example_move(self) -> str:
@@ -115,10 +115,13 @@ class LanguageGame(Env):
 
     @abstractmethod
     def expert_move(self) -> str:
-        """Return the expert's move, based on what the player can see; deterministic, without visible side effects."""
+        """Return the expert's move, based on information that the player can see.
+
+        The move must be deterministic, and computing it must have no visible side effects.
+        """
 
     def board(self) -> str:
-        """Return the visible state, which follows the message in every observation."""
+        """Return the visible state, which is appended to every observation."""
         return ""
 
     def solution(self) -> str:
@@ -129,7 +132,7 @@ class LanguageGame(Env):
         """Return the solved fraction of the task, from 0 at the start to 1; used by `partial_credit`."""
         return 0.0
 
-    # Shared by all games.
+    # Methods shared by all games.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if options:
@@ -191,7 +194,7 @@ class LanguageGame(Env):
         return _new_tuple(Step, (observation, reward, False, False, info))
 
     def _partial_credit(self) -> float:
-        """Return the partial credit of this step: the increase over the highest progress so far."""
+        """Return the partial credit for this step, which is the increase over the highest progress so far."""
         increase = max(0.0, self.progress() - self._credit_paid)
         self._credit_paid += increase
         return increase
@@ -232,7 +235,7 @@ class LanguageGame(Env):
         return boxed(self.example_move())
 
     def draw_level(self) -> Mapping[str, Any]:
-        """Return values for the arguments that are None, consistent with those that are not."""
+        """Return values for the settings that are None, consistent with the other settings."""
         return self.rng.choice(self._matching_levels())
 
     def _matching_levels(self) -> list[Mapping[str, Any]]:
@@ -250,7 +253,7 @@ class LanguageGame(Env):
             names = ", ".join(self._level)
             raise BadValue(
                 f"{self.title}: no predefined level matches these arguments; pass values for all of {names}, or "
-                "None for those to be drawn for every episode"
+                "None for arguments that should be sampled for every episode"
             )
 
     def _format_hint(self) -> str:

@@ -1,4 +1,7 @@
-"""Catalog of the games (data only), with GEM's ids and arguments; `benchmarks/rates.py` measures the success rates."""
+"""Catalog of the games (data only), with the ids and arguments of GEM.
+
+`benchmarks/rates.py` measures the success rates.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ def _game(
     )
 
 
-_GUESS = ("guess_the_number:GuessTheNumber", "find a number from higher / lower hints")
-_MASTERMIND = ("mastermind:Mastermind", "find a code of digits from black and white pegs")
+_GUESS = ("guess_the_number:GuessTheNumber", "guess a number with the help of higher/lower hints")
+_MASTERMIND = ("mastermind:Mastermind", "find a secret code of numbers with the help of black and white pegs")
 _MINES = ("minesweeper:Minesweeper", "reveal every cell without a mine")
-_WORDLE = ("wordle:Wordle", "find a word from letter-by-letter feedback")
+_WORDLE = ("wordle:Wordle", "guess a word with the help of feedback on each letter")
 _FIFTEEN = ("fifteen_puzzle:FifteenPuzzle", "slide the tiles into order")
-_HANGMAN = ("hangman:Hangman", "find a word letter by letter")
+_HANGMAN = ("hangman:Hangman", "guess a word letter by letter")
 _SUDOKU = ("sudoku:Sudoku", "fill the grid, one cell per turn")
 _HANOI = ("tower_of_hanoi:TowerofHanoi", "move a tower of disks without placing a disk on a smaller one")
 _2048 = ("game_2048:Game2048", "slide and merge tiles until the target tile appears")
 _SOKOBAN = ("sokoban:Sokoban", "push every box onto a goal")
 _CROSS = ("crosswords:Crosswords", "fill a crossword, one letter per turn")
-_WIKI = ("wiki_game:WikiGame", "reach a target page of an encyclopedia by following links")
+_WIKI = ("wiki_game:WikiGame", "reach a target page in an encyclopedia by following links")
 _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters")
 
-# Arguments that are None are sampled anew for every episode.
+# Arguments that are None are sampled for every episode.
 SPECS = [
     _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, min_number=1, max_number=10, max_turns=4),
     _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, min_number=1, max_number=50, max_turns=7),

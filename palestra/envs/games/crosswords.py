@@ -13,10 +13,10 @@ from palestra.errors import BadValue
 from palestra.parsing import read_int
 
 MAX_WORDS = 15
-CELLS_PER_WORD = 4  # maximum new cells per word if turns are scarce: five letters, one of them shared
+CELLS_PER_WORD = 4  # cells reserved for each further word: five letters, one of them shared with another word
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-_DOWN = 256  # offset to the cell below; a cell of a layout is row * _DOWN + column
+_DOWN = 256  # offset to the cell below; a layout numbers its cells row * _DOWN + column
 _MIDDLE = 128 * _DOWN + 128  # far enough from the edges for any layout of MAX_WORDS words
 _MARKS = str.maketrans(dict.fromkeys("[](),;:'\"", " "))
 
@@ -27,13 +27,13 @@ class Entry(NamedTuple):
     """A clue and the cells of its word."""
 
     clue: str
-    cells: tuple[int, ...]  # cells of its letters, first to last
+    cells: tuple[int, ...]  # cells of the letters, from first to last
     line: str  # number, direction, start, length and clue, as displayed on the board
 
 
 @cache
 def clues(hardcore: bool) -> dict[str, str]:
-    """Return the public list of clues as {word: clue}, for everyday words or, with `hardcore`, for rarer ones."""
+    """Return the public list of clues as {word: clue}, for everyday words or, with `hardcore`, for rarer words."""
     data = get_data(__package__, "data/crosswords.tsv")
     assert data is not None  # noqa: S101  # the file is part of the package
     rows = [line.split("\t") for line in data.decode("ascii").splitlines()]
@@ -42,7 +42,7 @@ def clues(hardcore: bool) -> dict[str, str]:
 
 @cache
 def answers() -> dict[str, str]:
-    """Return {clue: word} for all words of the public list."""
+    """Return {clue: word} for all words in the public list."""
     return {clue: word for hardcore in (False, True) for word, clue in clues(hardcore).items()}
 
 
@@ -54,9 +54,9 @@ def _pool(hardcore: bool) -> tuple[str, ...]:
 class Crosswords(LanguageGame):
     """Fill a grid of `num_words` crossing words, one letter per turn; `hardcore` selects rarer words.
 
-    Differences from GEM: every word crosses another, and words touch only where they cross; each clue states where its
-    word starts; no grid has more cells than the turn budget. The clues were written for this game, and each has exactly
-    one answer. The expert knows the public list of clues, so it always wins.
+    Differences from GEM: every word crosses another word, and words touch only where they cross. Each clue states where
+    its word starts. No grid has more cells to fill than the turn budget allows. The clues were written for this game,
+    and each has exactly one answer. The expert looks up the answers in the public list of clues, so it always wins.
     """
 
     title = "Crosswords"
@@ -119,10 +119,10 @@ class Crosswords(LanguageGame):
             "Fill the crossword below, one letter per turn. Every clue states the direction of its word (across: left "
             "to right, down: top to bottom), the cell of its first letter and its length.\n"
             "Rows and columns are numbered from 0: R0 is the top row, C0 is the leftmost column. In the grid, _ is an "
-            "empty cell, a letter is a cell that you have filled, and . belongs to no word.\n"
+            "empty cell, a letter is a cell that you have filled, and . is a cell that belongs to no word.\n"
             "A move is a row, a column and a letter, separated by spaces. A correct letter is written into the grid; a "
-            "wrong letter is reported and not written. Either costs a turn. You can only choose empty cells; any other "
-            "choice is rejected and costs a turn, too.\n"
+            "wrong letter is reported and not written. Both cost a turn. You can only choose empty cells; any other "
+            "choice is rejected and also costs a turn.\n"
             "You win when every cell is filled."
         )
 
@@ -145,8 +145,8 @@ class Crosswords(LanguageGame):
         row, column, letter = move
         if not (0 <= row < self.height and 0 <= column < self.width):
             return INVALID, (
-                f"row {row}, column {column} is outside the grid: rows go from 0 to {self.height - 1}, "
-                f"columns from 0 to {self.width - 1}."
+                f"row {row}, column {column} is outside the grid: rows are numbered from 0 to {self.height - 1} "
+                f"and columns from 0 to {self.width - 1}."
             )
         cell = row * self.width + column
         seen = self.cells[cell]
@@ -202,7 +202,7 @@ class Crosswords(LanguageGame):
 
 def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: int) -> list[Placement] | None:
     """Try to arrange `num_words` random words from `pool` in at most `max_cells` cells; return None if this fails."""
-    # Limit the cells that the next word may add, so that enough remain for the other words.
+    # `room` is the number of cells that the next word may add; it leaves enough cells for the words after it.
     room = max_cells - CELLS_PER_WORD * (num_words - 1)
     word = rng.choice(pool)
     while len(word) > room:
@@ -229,7 +229,10 @@ def _make_layout(rng: Random, pool: tuple[str, ...], num_words: int, max_cells: 
 
 
 def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, int]]:
-    """Return the placements of `word` that cross another word, add at most `room` cells and keep the grid smallest."""
+    """Return the placements of `word` that result in the smallest grid.
+
+    Each placement crosses another word and adds at most `room` cells.
+    """
     best: list[tuple[int, int]] = []
     min_area = 1 << 30
     top, left, bottom, right = _bounds(grid)
@@ -259,7 +262,7 @@ def _best_places(grid: dict[int, str], word: str, room: int) -> list[tuple[int, 
 
 
 def _fits(grid: dict[int, str], word: str, first: int, step: int, room: int) -> bool:
-    """Return whether `word` adds at most `room` cells here and touches other words only where it crosses them."""
+    """Return whether `word` fits at `first`: it adds at most `room` cells and touches other words only by crossing."""
     if first - step in grid or first + len(word) * step in grid:
         return False
     side = _DOWN + 1 - step
@@ -270,7 +273,7 @@ def _fits(grid: dict[int, str], word: str, first: int, step: int, room: int) -> 
             room -= 1
             if room < 0 or cell - side in grid or cell + side in grid:
                 return False
-        elif present != letter or cell - step in grid or cell + step in grid:  # conflict or parallel overlap
+        elif present != letter or cell - step in grid or cell + step in grid:  # different letter or parallel overlap
             return False
         cell += step
     return True

@@ -1,4 +1,4 @@
-"""2048: slide all tiles to one side, merge equal ones, reach the target tile."""
+"""2048: slide and merge tiles until the target tile appears."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Game2048(LanguageGame):
     """Slide the tiles of a `board_size` x `board_size` board until one of them is `target_tile`.
 
     Difference from GEM: a turn budget that is too small is an error. The sum of the tiles is at most 8 at the start,
-    and every turn except the winning one adds at most 4, so `target_tile` must be at most `4 * (max_turns + 1)`. A turn
-    adds 2.2 on average, for which the budgets of the registered variants are generous. The expert looks one to three
-    moves ahead, averaging over the new tiles; it can still lose on a crowded board.
+    and every turn except the winning turn adds at most 4, so `target_tile` must be at most `4 * (max_turns + 1)`. A
+    turn adds 2.2 on average; the turn budgets of the registered variants are sufficient for that. The expert looks one
+    to three moves ahead and averages over the new tiles; it can still lose on a crowded board.
     """
 
     title = "2048"
@@ -47,14 +47,14 @@ class Game2048(LanguageGame):
             raise BadValue(
                 f"target_tile must be a power of two from {SMALLEST_TARGET} to {LARGEST_TARGET}, got {target_tile}"
             )
-        if target_tile > 2 ** (board_size**2 + 1):  # the board cannot hold a 4 and all tiles up to half the target
+        if target_tile > 2 ** (board_size**2 + 1):  # the board has too few cells for the tiles that must exist at once
             raise BadValue(
                 f"target_tile={target_tile} is not reachable on {board_size} x {board_size} cells; raise board_size"
             )
         if max_turns is not None and target_tile > 4 * (max_turns + 1):
             raise BadValue(
-                f"max_turns must be at least {target_tile // 4 - 1} for target_tile={target_tile}, as a turn adds at "
-                f"most 4 (twice as many turns are realistic), got {max_turns}"
+                f"max_turns must be at least {target_tile // 4 - 1} for target_tile={target_tile}, because a turn "
+                f"adds at most 4 (twice as many turns are realistic), got {max_turns}"
             )
 
     def setup(self) -> None:
@@ -66,7 +66,7 @@ class Game2048(LanguageGame):
         self.initial_rank = max(self.cells)
 
     def _add_tile(self) -> int:
-        """Place a 2 or a 4 on a random empty cell; return the number of cells that are still empty."""
+        """Place a 2 or a 4 on a random empty cell, and return the number of remaining empty cells."""
         empty = [i for i, rank in enumerate(self.cells) if not rank]
         self.cells[self.rng.choice(empty)] = self.newest = 1 if self.rng.random() < 0.9 else 2
         return len(empty) - 1
@@ -75,12 +75,11 @@ class Game2048(LanguageGame):
         return (
             f"The board has {self.board_size} x {self.board_size} cells; a number is a tile, a dot is an empty cell. "
             f"Make a tile that shows {self.target_tile}.\n"
-            "A move is one of up, down, left, right. It slides all tiles in that direction as far as possible. Two "
-            "equal "
-            "tiles that meet merge into one tile of twice the number, starting at the side they slide to; a merged "
-            "tile does not merge again in the same move.\n"
-            "After every move a 2 (9 times in 10) or a 4 appears on a random empty cell. A move that would change "
-            "nothing is rejected and costs a turn. If no move changes the board, you lose."
+            "A move is one of up, down, left, right. It slides all tiles in that direction as far as possible. When "
+            "two equal tiles meet, they merge into one tile with twice the number. Tiles merge first at the side they "
+            "slide to, and a merged tile does not merge again in the same move.\n"
+            "After every move, a 2 (9 times out of 10) or a 4 appears on a random empty cell. A move that would change "
+            "nothing is rejected and costs a turn. If no move can change the board, you lose."
         )
 
     def example_move(self) -> str:
@@ -100,11 +99,11 @@ class Game2048(LanguageGame):
                 cells[line] = after
                 moved = True
         if not moved:
-            return INVALID, f"nothing changes when you slide {move}. Choose another direction."
+            return INVALID, f"sliding {move} changes nothing. Choose another direction."
         if max(cells) >= self.goal:
             return WON, f"you slid {move} and made {self.target_tile}. You win!"
         if not self._add_tile() and not self._movable():
-            return LOST, f"you slid {move}, a {2**self.newest} appeared, and no move is left. You lose."
+            return LOST, f"you slid {move}, a {2**self.newest} appeared, and no further move is possible. You lose."
         return ONGOING, f"you slid {move}, and a {2**self.newest} appeared."
 
     def _movable(self) -> list[str]:

@@ -1,8 +1,8 @@
-"""The 2048 expert: choose the direction to slide by expectimax.
+"""The 2048 expert, which chooses the direction to slide by expectimax search.
 
-A tile is represented by its rank: 1 for 2, 2 for 4, 3 for 8, ...; 0 is an empty cell. A line is a row or a column. A
-board is represented by two ints with RANK_BITS bits per cell, one in row order and one in column order. The value of a
-board does not change when the two are swapped, so the search does not distinguish them after the first move.
+A tile is represented by its rank (1 for 2, 2 for 4, 3 for 8, ...) and an empty cell by 0. A line is a row or a column.
+A board is represented by two ints with RANK_BITS bits per cell, one in row order and one in column order. The value of
+a board does not change when the two ints are swapped, so the search does not distinguish them after the first move.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from functools import lru_cache
 from itertools import pairwise
 
 RANK_BITS = 5
-EMPTY, PAIR, UNORDERED, UNMERGED = 400, 750, 18, 10  # weights in the value of a line; tuned with the target 2048
-WIN, DEAD = 400_000, -1_600_000  # value of a won board, above all others; value of a lost board, below all usual ones
-WON = 1 << 40  # value of a line that contains the target; exceeds any sum of other lines
+EMPTY, PAIR, UNORDERED, UNMERGED = 400, 750, 18, 10  # weights for the value of a line, tuned for the target 2048
+WIN, DEAD = 400_000, -1_600_000  # values of a won and of a lost board, above and below all usual values
+WON = 1 << 40  # value of a line that contains the target; exceeds the sum of any other lines
 
-# Result of sliding toward the start of the line: the new line, its value, and its cells spread over the crossing lines;
-# then the same for sliding toward the end of the line; and finally the value of the unchanged line.
+# The first three values are the result of sliding toward the start of the line: the new line, its value, and its cells
+# spread over the crossing lines. The next three are the same values for sliding toward the end of the line. The last
+# one is the value of the unchanged line.
 _Line = tuple[int, int, int, int, int, int, int]
 
 
@@ -26,7 +27,7 @@ _Line = tuple[int, int, int, int, int, int, int]
 def slid(line: tuple[int, ...]) -> tuple[int, ...]:
     """Return the line after sliding its tiles toward its start."""
     merged: list[int] = []
-    last = 0  # the rank that the next tile may merge with
+    last = 0  # rank that the next tile may merge with; 0 if none
     for rank in filter(None, line):
         if rank == last:
             merged[-1] += 1
@@ -38,7 +39,7 @@ def slid(line: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class _Lines(dict[int, _Line]):
-    """Cache of slid lines and their values by packed line, computed on first access."""
+    """Cache that maps each packed line to its slid lines and their values, computed on first access."""
 
     def __init__(self, size: int, goal: int) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class _Lines(dict[int, _Line]):
         self.goal = goal
 
     def __missing__(self, packed: int) -> _Line:
-        if len(self) > 100_000:  # reached only on boards larger than 4 x 4
+        if len(self) > 100_000:  # happens only on boards larger than 4 x 4
             self.clear()
         line = tuple([packed >> RANK_BITS * i & 31 for i in range(self.size)])
         entry = self[packed] = (
@@ -60,7 +61,7 @@ class _Lines(dict[int, _Line]):
         return _packed(line, RANK_BITS), self._value(line), _packed(line, RANK_BITS * self.size)
 
     def _value(self, line: tuple[int, ...]) -> int:
-        """Score a line: empty cells and pairs increase its value; unordered and large unmerged tiles decrease it."""
+        """Return the value of a line, which empty cells and pairs increase and unordered or large tiles decrease."""
         if max(line) >= self.goal:
             return WON
         tiles = [rank for rank in line if rank]
@@ -76,7 +77,7 @@ def _packed(line: Sequence[int], bits: int) -> int:
 
 
 class Expert:
-    """Expectimax player: chooses the best move by looking a few moves ahead and averaging over the new tiles."""
+    """Expectimax player that looks a few moves ahead and averages over the new tiles."""
 
     def __init__(self, size: int, goal: int) -> None:
         self.size = size
@@ -84,7 +85,7 @@ class Expert:
         self.lines = _Lines(size, goal)
         self.shifts = [RANK_BITS * size * i for i in range(size)]
         self.mask = (1 << RANK_BITS * size) - 1
-        # Bit offsets of each cell in the two ints.
+        # Bit offsets of each cell in the two ints of a board.
         self.cell_bits = [
             (RANK_BITS * (i * size + j), RANK_BITS * (j * size + i)) for i in range(size) for j in range(size)
         ]
@@ -104,16 +105,16 @@ class Expert:
         return choice
 
     def _layers(self, cells: Sequence[int]) -> int:
-        """Return the search depth, which is larger if few cells are empty, because fewer outcomes are possible then."""
+        """Return the search depth, which is greater if few cells are empty, because there are fewer outcomes."""
         empty = cells.count(0)
         if empty > 16:  # possible only on boards larger than 4 x 4
             return 0
         if sum([1 << rank for rank in cells if rank]) < 1 << self.goal:
             return 1 + (empty < 5) + (empty < 2)
-        return 1 + (empty < 9) + (empty < 4)  # the tiles add up to the target, so merging them quickly matters
+        return 1 + (empty < 9) + (empty < 4)  # the tiles add up to the target, so search deeper
 
     def _slides(self, board: int) -> list[tuple[int, int, int]]:
-        """Return the slid board, the value of its lines and its crossing lines, for both directions along the lines."""
+        """Return the slid board, the total value of its lines, and its crossing lines, for both directions."""
         lines = [self.lines[board >> shift & self.mask] for shift in self.shifts]
         return [
             (
@@ -125,7 +126,7 @@ class Expert:
         ]
 
     def _average(self, one: int, other: int, layers: int, fours: float, cache: dict[tuple[int, int], float]) -> float:
-        """Return the expected value of a board after a random tile is added, which is a 4 with probability `fours`."""
+        """Return the expected value of a board after adding a random tile, which is a 4 with probability `fours`."""
         if not layers:
             return sum([self.lines[b >> shift & self.mask][6] for b in (one, other) for shift in self.shifts])
         key = (min(one, other), layers)
@@ -144,7 +145,7 @@ class Expert:
         return cache[key]
 
     def _best(self, one: int, other: int, layers: int, cache: dict[tuple[int, int], float]) -> float:
-        """Return the value of the best move; beyond the first layer, new 4s are too rare to be considered."""
+        """Return the value of the best move; beyond the first layer, new 4s are ignored because they are rare."""
         if not layers:
             return self._best_value(one, other)
         best: float = DEAD
@@ -159,7 +160,7 @@ class Expert:
         return best
 
     def _best_value(self, one: int, other: int) -> int:
-        """Return what `_best` returns for the last layer; this is the hot loop."""
+        """Return the value of the best move in the last layer; most of the time is spent in this loop."""
         lines, shifts, mask = self.lines, self.shifts, self.mask
         best = DEAD
         for board, crossed in ((one, other), (other, one)):

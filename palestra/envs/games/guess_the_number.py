@@ -12,9 +12,9 @@ from palestra.parsing import read_int
 
 
 class GuessTheNumber(LanguageGame):
-    """A number from `min_number` to `max_number` is hidden; the feedback to a guess is "higher" or "lower".
+    """Find a hidden number from `min_number` to `max_number`; the feedback on a guess is "higher" or "lower".
 
-    Differences from GEM: 0 is a valid guess, and a close last guess is not rewarded unless `partial_credit` is on.
+    Differences from GEM: 0 is a valid guess, and a close last guess is rewarded only with `partial_credit`.
     The expert uses binary search, which always wins within the budgets of the registered variants.
     """
 
@@ -47,19 +47,19 @@ class GuessTheNumber(LanguageGame):
             high = low + self.rng.randint(5, 50)
         if turns is None:
             turns = math.ceil(math.sqrt(high - low)) + 1
-            turns = max(turns, (high - low + 1).bit_length())  # at least as many as binary search needs
+            turns = max(turns, (high - low + 1).bit_length())  # at least as many turns as binary search needs
         return {"min_number": low, "max_number": high, "max_turns": turns}
 
     def setup(self) -> None:
         self.hidden = self.rng.randint(self.min_number, self.max_number)
         self.guesses: set[int] = set()
-        self.low = self.min_number  # the interval that is consistent with the feedback so far
+        self.low = self.min_number  # `low` to `high` is the interval that is consistent with the feedback so far
         self.high = self.max_number
 
     def rules(self) -> str:
         return (
-            f"A whole number from {self.min_number} to {self.max_number} (both included) has been chosen. Find it.\n"
-            "After every guess you are told whether the number is higher or lower than your guess."
+            f"A whole number from {self.min_number} to {self.max_number} (inclusive) has been chosen. Find it.\n"
+            "After every guess, you are told whether the number is higher or lower than your guess."
         )
 
     def example_move(self) -> str:
@@ -73,9 +73,9 @@ class GuessTheNumber(LanguageGame):
             self.low = self.high = move
             return WON, f"{move} is the number. You win!"
         if move in guesses:
-            return INVALID, f"you guessed {move} before."
+            return INVALID, f"you have already guessed {move}."
         if not self.min_number <= move <= self.max_number:
-            return INVALID, f"{move} lies outside {self.min_number} to {self.max_number}."
+            return INVALID, f"{move} is outside the range from {self.min_number} to {self.max_number}."
         guesses.add(move)
         if move < hidden:
             if move >= self.low:

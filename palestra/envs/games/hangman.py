@@ -12,13 +12,13 @@ from palestra.parsing import clip
 
 
 class Hangman(LanguageGame):
-    """A word of `word_length` letters (3 to 10) is hidden: an everyday word, or a rare one with `hardcore`.
+    """Find a hidden word of `word_length` letters (3 to 10): an everyday word or, with `hardcore`, a rare word.
 
     Differences from GEM: revealing the last letter wins (GEM continues), a repeated word is invalid, the board lists
-    the previous guesses, and revealed letters are not rewarded unless `partial_credit` is on.
-    The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the
-    registered budgets, it finds all everyday words of 5 or 7 letters and 80 % of those of 3 letters, for which ten
-    turns are often not enough.
+    the previous guesses, and revealed letters are rewarded only with `partial_credit`.
+    The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the turn
+    budgets of the registered variants, it finds all everyday words of 5 or 7 letters, but only 80% of the words of 3
+    letters, for which ten turns are often not enough.
     """
 
     title = "Hangman"
@@ -41,9 +41,9 @@ class Hangman(LanguageGame):
         super().__init__({"word_length": word_length, "max_turns": max_turns}, **options)
 
     def setup(self) -> None:
-        # These strings are in upper case, with letters separated by spaces, as displayed on the board.
+        # All letters are in upper case; in `pattern`, `hits` and `misses`, they are separated by spaces.
         self.hidden = self.rng.choice(_secrets(self.word_length, self.hardcore)).upper()
-        self.pattern = " ".join("_" * self.word_length)  # the hidden word, with _ for letters not revealed yet
+        self.pattern = " ".join("_" * self.word_length)  # the hidden word, with _ for each hidden letter
         self.hits = ""  # guessed letters that are in the word
         self.misses = ""  # guessed letters that are not in the word
         self.wrong: list[str] = []  # guessed words
@@ -54,10 +54,10 @@ class Hangman(LanguageGame):
         return (
             f"{kind} English word of {n} letters has been chosen. Find it.\n"
             f"A guess is either one letter or a whole word of {n} letters.\n"
-            "A correct letter is revealed everywhere it occurs in the word; _ marks a letter that is not revealed yet. "
+            "A correct letter is revealed everywhere it occurs in the word; _ marks a letter that is still hidden. "
             "You win when every letter is revealed, or as soon as you guess the whole word.\n"
-            "Every guess costs one turn. A repeated guess or one of the wrong length is rejected and costs a turn, "
-            "too. Upper and lower case are treated the same."
+            "Every guess costs one turn. A guess that is repeated or has the wrong length is rejected and also costs "
+            "a turn. Upper and lower case are treated the same."
         )
 
     def board(self) -> str:
@@ -74,7 +74,7 @@ class Hangman(LanguageGame):
     def play(self, move: str) -> tuple[int, str]:
         if len(move) == 1:
             if move in self.hits or move in self.misses:
-                return INVALID, f"you tried the letter {move} before."
+                return INVALID, f"you have already tried the letter {move}."
             if move not in self.hidden:
                 self.misses += f" {move}"
                 return ONGOING, f"{move} is not in the word."
@@ -87,7 +87,7 @@ class Hangman(LanguageGame):
             n = self.word_length
             return INVALID, f"{clip(move)} has {len(move)} letters. Guess one letter or a word of {n} letters."
         if move in self.wrong:
-            return INVALID, f"you tried the word {move} before."
+            return INVALID, f"you have already tried the word {move}."
         if move != self.hidden:
             self.wrong.append(move)
             return ONGOING, f"{move} is not the word."
@@ -124,7 +124,8 @@ def _secrets(length: int, hardcore: bool) -> tuple[str, ...]:
     return words.rare(length) if hardcore else words.common(length)
 
 
-# Functions of the expert. A set of words is an int with one bit per word. All games share the caches.
+# The following functions choose the expert's guess. A set of words is an int with one bit per word. All games share the
+# caches.
 
 
 def _mask(letter: str, word: str) -> int:
@@ -134,7 +135,7 @@ def _mask(letter: str, word: str) -> int:
 
 @cache
 def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
-    """Return {letter: {mask of positions: set of the words that have the letter at exactly these positions}}."""
+    """Return {letter: {mask of positions: set of words with the letter at exactly these positions}}."""
     secrets = _secrets(length, hardcore)
     table: dict[str, dict[int, int]] = {letter: {} for letter in ascii_lowercase}
     for number, word in enumerate(secrets):
@@ -147,7 +148,7 @@ def _places(length: int, hardcore: bool) -> dict[str, dict[int, int]]:
 
 
 def _splits(length: int, hardcore: bool, candidates: int) -> list[tuple[float, str, list[int]]]:
-    """Return the letters that split `candidates`, best first, as (score, letter, resulting subsets)."""
+    """Return the letters that split `candidates`, starting with the best, as (score, letter, resulting subsets)."""
     splits = []
     for letter, groups in _places(length, hardcore).items():
         parts = [part for group in groups.values() if (part := candidates & group)]
@@ -158,7 +159,7 @@ def _splits(length: int, hardcore: bool, candidates: int) -> list[tuple[float, s
 
 @lru_cache(maxsize=8192)
 def _losses(length: int, hardcore: bool, candidates: int, turns: int) -> int:
-    """Return how many words of `candidates` are unsolved after `turns` turns if the best split is always chosen."""
+    """Return the number of words in `candidates` that remain unsolved after `turns` turns with the best splits."""
     count = candidates.bit_count()
     if count <= turns:
         return 0  # there are enough turns to guess the words one by one

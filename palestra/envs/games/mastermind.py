@@ -1,4 +1,4 @@
-"""Mastermind: find a hidden code from the number of correct and correctly placed numbers in each guess."""
+"""Mastermind: find a secret code from the black and white pegs for each guess."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _PEGS = {
     for black in range(MAX_CODE_LENGTH + 1)
     for white in range(MAX_CODE_LENGTH + 1 - black)
 }
-_MAX_COMPARED = 50  # the expert compares candidate codes with each other if there are at most this many
+_MAX_COMPARED = 50  # maximum number of candidate codes that the expert compares with each other
 _MAX_STEPS = 30_000  # maximum number of (partial) codes that the expert examines per move
 
 
 class Guess(NamedTuple):
-    """A guess or the secret code, with bit masks from which the pegs are computed.
+    """A guess or the secret code, with bit masks for computing the pegs without loops.
 
-    Counting the bits that two masks share takes a single `bit_count`, whereas lists would need loops.
+    The number of pegs is the number of bits that the masks of two codes share.
     """
 
     code: Code
     text: str
     lowest: int
     highest: int
-    positions: int  # one bit per (number, position); shared bits are the black pegs
-    numbers: int  # one bit per (number, number of earlier occurrences); shared bits are all pegs
+    positions: int  # one bit per (number, position); shared bits are black pegs
+    numbers: int  # one bit per (number, count of earlier occurrences); shared bits are black or white pegs
 
 
 class Mastermind(LanguageGame):
-    """A code of `code_length` numbers from 1 to `num_numbers` is hidden; the feedback to a guess is a number of pegs.
+    """Find a secret code of `code_length` numbers from 1 to `num_numbers`; each guess is scored with pegs.
 
     Differences from GEM: without `duplicate_numbers`, a guess with a repeated number is rejected; additional black pegs
-    are not rewarded unless `partial_credit` is on.
-    The expert guesses a code that is consistent with all feedback; if few such codes remain, it chooses the one that
-    splits them best. It may need more guesses if there are so many codes (length 8 with 20 numbers, for example) that
-    it stops its search early.
+    are rewarded only with `partial_credit`.
+    The expert guesses a code that is consistent with all feedback; if few such codes remain, it chooses the code that
+    splits them best. It may need more guesses if there are so many codes (for example with length 8 and 20 numbers)
+    that it stops its search early.
     """
 
     title = "Mastermind"
@@ -96,11 +96,11 @@ class Mastermind(LanguageGame):
         repeats = (
             "A number may occur more than once."
             if self.duplicate_numbers
-            else "All its numbers are different, and the numbers of a guess must be different, too."
+            else "All its numbers are different, and the numbers in a guess must also be different."
         )
         return (
             f"A secret code of {self.code_length} numbers from 1 to {self.num_numbers} has been chosen. {repeats} "
-            "Find the code: its numbers in the right order.\n"
+            "Find its numbers in the right order.\n"
             "Every guess is scored with pegs: one black peg for each number in the right position, and one white peg "
             "for each number that is in the code but in a different position. You are not told which numbers the pegs "
             "belong to, and each number of the code counts for at most one peg.\n"
@@ -117,13 +117,13 @@ class Mastermind(LanguageGame):
     def play(self, move: Guess) -> tuple[int, str]:
         code, text, lowest, highest, positions, numbers = move
         if len(code) != self.code_length:
-            return INVALID, f"the code has {self.code_length} numbers, your guess has {len(code)}."
+            return INVALID, f"the code has {self.code_length} numbers, but your guess has {len(code)}."
         if lowest < 1 or highest > self.num_numbers:
-            return INVALID, f"{text} has a number outside 1 to {self.num_numbers}."
+            return INVALID, f"{text} contains a number outside the range from 1 to {self.num_numbers}."
         if text in self.feedback:
-            return INVALID, f"you guessed {text} before."
+            return INVALID, f"you have already guessed {text}."
         if not self.duplicate_numbers and numbers >> _WIDTH:
-            return INVALID, f"{text} repeats a number; all numbers of the code are different."
+            return INVALID, f"{text} repeats a number, but all numbers in the code are different."
         black = (positions & self.code.positions).bit_count()
         pegs = (numbers & self.code.numbers).bit_count()
         self.feedback[text] = feedback = black * 100 + pegs - black
@@ -148,13 +148,13 @@ class Mastermind(LanguageGame):
 
     def expert_move(self) -> str:
         candidates = [_guess(code) for code in islice(self._consistent_codes(), _MAX_COMPARED + 1)]
-        if not candidates:  # the search reached its limit, so make any new guess
+        if not candidates:  # the search reached its limit, so return any new guess
             return self._untried()
         if len(candidates) > _MAX_COMPARED:
             return candidates[0].text
 
         def remaining(guess: Guess) -> int:
-            """Return the expected number of remaining candidates after this guess, times the current number."""
+            """Return the expected number of candidates after this guess, multiplied by the current number."""
             counts = Counter(
                 ((guess.positions & code.positions).bit_count(), (guess.numbers & code.numbers).bit_count())
                 for code in candidates
@@ -173,16 +173,16 @@ class Mastermind(LanguageGame):
         return next(text for text in map(_format, codes) if text not in self.feedback)
 
     def _consistent_codes(self) -> Iterator[Code]:
-        """Yield codes that are consistent with all feedback so far, until `_MAX_STEPS` partial codes were examined.
+        """Yield codes that are consistent with all feedback so far; stop after examining `_MAX_STEPS` partial codes.
 
-        One integer has two eight-bit fields per earlier guess: the number of black pegs and the number of all pegs that
-        a partial code still lacks. The cost of a step therefore does not depend on the number of guesses. The top bit
-        of each field detects negative values.
+        The state of the search is one integer with two eight-bit fields per earlier guess: the number of black pegs and
+        the number of all pegs that a partial code still lacks. All fields are updated by a single subtraction, and the
+        top bit of each field detects negative values.
         """
         length, numbers, turn = self.code_length, self.num_numbers, len(self.feedback)
         missing = ones = 0
-        black = [[0] * (numbers + 1) for _ in range(length)]  # [position][number]: black pegs that the number adds
-        both = [[0] * (numbers + 1) for _ in range(length)]  # the same for all pegs, [occurrences][number]
+        black = [[0] * (numbers + 1) for _ in range(length)]  # black pegs that a number adds, as [position][number]
+        both = [[0] * (numbers + 1) for _ in range(length)]  # the same for all pegs, as [earlier occurrences][number]
         for i, (text, pegs) in enumerate(self.feedback.items()):
             guess = tuple(map(int, text.split()))
             first, second = 1 << 16 * i, 1 << 16 * i + 8
@@ -203,9 +203,9 @@ class Mastermind(LanguageGame):
             if place == length:
                 yield tuple(code)
                 return
-            room = top | (length - place - 1) * ones  # at most one missing peg per remaining position
+            room = top | (length - place - 1) * ones  # each remaining position can add at most one peg
             for i in range(numbers):
-                # Vary the first number by position and turn, which makes guesses more informative.
+                # Start with a different number for each position and turn, which makes guesses more informative.
                 number = (i + place + turn) % numbers + 1
                 before = code.count(number)
                 if before >= max_count:
@@ -232,11 +232,11 @@ def _guess(code: Code) -> Guess:
     return Guess(code, _format(code), lowest, highest, positions, numbers)
 
 
-@lru_cache(maxsize=1 << 12)  # many players make the same few guesses
+@lru_cache(maxsize=1 << 12)  # many games contain the same guesses
 def _parse(text: str, one_digit: bool) -> Guess | None:
     words = text.replace(",", " ").strip(" []()").split()
     if one_digit and len(words) == 1 and words[0].isdecimal():
-        words = list(words[0])  # the numbers are written without spaces
+        words = list(words[0])  # the digits are written without spaces
     code = tuple(number for number in map(read_int, words) if number is not None)
     return _guess(code) if code and len(code) == len(words) else None
 

@@ -11,24 +11,24 @@ from palestra.envs.games.minesweeper_solver import best_cell, neighbours
 from palestra.errors import BadValue
 
 HIDDEN, FLAG = ".", "F"
-MINE = 9  # represents a mine in the list of mine counts
-SYMBOLS = "012345678*"  # symbols of revealed cells, indexed by mine count
-LARGEST = 30  # maximum number of rows and of columns; keeps the expert fast
+MINE = 9  # marks a mine in the list of mine counts
+SYMBOLS = "012345678*"  # symbols of revealed cells by mine count; * is a mine
+LARGEST = 30  # maximum number of rows and columns; keeps the expert fast
 
 _MOVE = re.compile(r"[\s(\[]*([a-z]+)[\s:,(\[]*([+-]?[0-9]{1,9})[\s,]+([+-]?[0-9]{1,9})[\s)\].]*", re.IGNORECASE)
 
 
 class Minesweeper(LanguageGame):
-    """`num_mines` mines are hidden on a board of `rows` x `cols` cells; reveal all other cells, one move per turn.
+    """Reveal all cells without a mine on a board of `rows` x `cols` cells with `num_mines` mines.
 
-    The seed determines an order of the cells. The first reveal places the mines on the first cells of that order that
-    are not adjacent to the revealed cell, so that its neighbors are also free if the board is large enough.
+    The seed determines a random order of the cells. The first reveal places the mines on the first cells in that order
+    that are not adjacent to the revealed cell, so that its neighbors are also free if the board is large enough.
 
-    Differences from GEM: revealing the last free cell wins, and flags are only notes (GEM also requires every mine to
-    be flagged); revealing a flagged cell is rejected whether or not it hides a mine. The expert considers every board
-    that is consistent with the numbers. It reveals a cell that is certainly free if there is one. Otherwise, it reveals
-    the cell with the highest probability of winning (if few boards remain) or of surviving this and the next move (if
-    many remain). Some boards require luck.
+    Differences from GEM: revealing the last free cell wins, and flags are optional (GEM also requires every mine to be
+    flagged). Revealing a flagged cell is rejected whether or not it contains a mine. The expert considers every board
+    that is consistent with the visible numbers. If a cell is certainly free, the expert reveals it. Otherwise, it
+    reveals the cell with the highest probability of winning (if few boards remain) or of surviving this and the next
+    move (if many remain). Some boards require luck.
     """
 
     title = "Minesweeper"
@@ -60,7 +60,7 @@ class Minesweeper(LanguageGame):
 
     def setup(self) -> None:
         cells = self.rows * self.cols
-        # Candidate cells for mines; up to nine of them are excluded by the first reveal and its neighbors.
+        # Candidate cells for mines. The first reveal excludes up to nine of them: the revealed cell and its neighbors.
         self.order = self.rng.sample(range(cells), min(cells, self.num_mines + 9))
         self.numbers = b""  # mine count per cell; empty until the mines are placed
         self.view = [HIDDEN] * cells  # cells as displayed to the player
@@ -73,11 +73,10 @@ class Minesweeper(LanguageGame):
             "Rows and columns are numbered from 0; the numbers are shown to the left of the board and above it.\n"
             "A move is 'reveal ROW COLUMN' or 'flag ROW COLUMN'. Flag marks a cell as a suspected mine, or removes the "
             "mark again; a flagged cell cannot be revealed, and flags are not needed to win.\n"
-            "On the board, . is a hidden cell, F is a flagged cell, and a digit is a revealed cell: the number of "
-            "mines "
-            "in the up to 8 cells around it. If it is 0, the cells around it are revealed as well, except flagged "
-            "ones.\n"
-            "The first cell you reveal is never a mine, nor are its neighbours if the board is large enough."
+            "On the board, . is a hidden cell, F is a flagged cell, and a digit is a revealed cell. The digit is the "
+            "number of mines in the (up to 8) cells around it. If it is 0, the cells around it are also revealed, "
+            "except flagged cells.\n"
+            "The first cell you reveal is never a mine, nor are its neighbors if the board is large enough."
         )
 
     def example_move(self) -> str:
@@ -164,7 +163,7 @@ class Minesweeper(LanguageGame):
 
     def expert_move(self) -> str:
         cell = best_cell(self.view, self.rows, self.cols, self.num_mines)
-        # Flagging a cell again removes its flag, so that it can be revealed.
+        # Flagging a flagged cell removes its flag, so that the cell can be revealed in the next turn.
         verb = "flag" if self.view[cell] == FLAG else "reveal"
         return f"{verb} {cell // self.cols} {cell % self.cols}"
 

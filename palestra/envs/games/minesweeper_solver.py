@@ -1,4 +1,4 @@
-"""The Minesweeper expert: choose the next cell to reveal from the visible board.
+"""The Minesweeper expert, which chooses the next cell to reveal from the visible board.
 
 A set of cells is an int with one bit per cell. A clue (cells, count) states that `count` of these cells are mines.
 """
@@ -12,11 +12,11 @@ from math import comb
 
 Clue = tuple[int, int]
 
-MAX_STATES = 20_000  # maximum states for counting boards exactly; with more, risks are estimated
-MAX_BITS = 40_000_000  # maximum size of all weights together; limits memory on very large boards
+MAX_STATES = 20_000  # maximum number of states for counting boards exactly; beyond it, risks are estimated
+MAX_BITS = 40_000_000  # maximum total size of all weights in bits; limits memory on very large boards
 MAX_PLAYED_BOARDS = 300  # with at most this many consistent boards, the expert searches to the end of the game
-MAX_POSITIONS = 1000  # maximum number of positions that this search examines
-CANDIDATES = 8  # number of cells that are compared by looking one more reveal ahead
+MAX_POSITIONS = 1000  # maximum number of positions in that search
+CANDIDATES = 8  # number of cells for which the expert looks one more reveal ahead
 
 
 class _LimitExceeded(Exception):
@@ -24,11 +24,11 @@ class _LimitExceeded(Exception):
 
 
 def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
-    """Return the cell to reveal. `view` has a digit for each revealed cell; all other symbols are ignored."""
+    """Return the cell to reveal; in `view`, digits are revealed cells, and all other symbols are hidden cells."""
     unknown = sum(1 << cell for cell, seen in enumerate(view) if not seen.isdigit())
     if unknown.bit_count() == rows * cols:
-        # In measurements, starting in the center wins most often on boards up to size 7; on larger boards, starting two
-        # cells from a corner does.
+        # According to measurements, the best first cell is the center on boards up to size 7, and a cell two steps from
+        # the corner on larger boards.
         row, col = ((size - 1) // 2 if size < 8 else 2 for size in (rows, cols))
         return row * cols + col
     around = _around(rows, cols)
@@ -88,9 +88,9 @@ def _cells(cells: int) -> Iterator[int]:
 
 
 def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
-    """Return cells that are certainly free, certain mines, and the clues about the remaining cells.
+    """Return the cells that are certainly free, the cells that are certainly mines, and the clues about all others.
 
-    It uses single clues, and pairs of clues in which the cells of one are a subset of the cells of the other.
+    The deduction uses single clues, and pairs of clues in which the cells of one clue are a subset of the other's.
     """
     safe = mines = 0
     while True:
@@ -137,11 +137,12 @@ def _least_estimate(unknown: int, clues: list[Clue], left: int) -> int:
 
 
 class _Odds:
-    """Number of boards that satisfy all clues (`total`), and for each cell the number in which it is a mine (`risk`).
+    """Number of boards that satisfy all clues (`total`), and the number in which a given cell is a mine (`risk`).
 
-    Cells are decided one by one. A state is an int with four bits per clue: the number of mines that the clue still
-    needs. Equal states are merged. The weight of a state counts its boards by their number of mines. It is a
-    polynomial, packed into an int with `width` bits per coefficient, so that multiplying ints multiplies polynomials.
+    The boards are counted by deciding cells one by one. A state is an int with four bits per clue: the number of mines
+    that the clue still needs. Equal states are merged. The weight of a state is a polynomial whose k-th coefficient is
+    the number of its boards with k mines. It is packed into an int with `width` bits per coefficient, so that
+    multiplying ints multiplies polynomials.
     """
 
     def __init__(self, unknown: int, clues: list[Clue], left: int, width: int) -> None:
@@ -152,7 +153,8 @@ class _Odds:
         undecided = sum(1 << cell for cell in self.order)
         self.free = list(_cells(unknown & ~undecided))  # cells without a clue
         self.start = sum(count << 4 * i for i, (_, count) in enumerate(clues))
-        # For each cell: its fields in a state, a 1 in each of these fields, and the fields of clues that it completes.
+        # For each cell, the fields of its clues in a state, an int with a 1 in each of these fields, and the fields of
+        # the clues that contain no later cell.
         self.steps: list[tuple[list[int], int, int]] = []
         for cell in self.order:
             undecided ^= 1 << cell
@@ -163,7 +165,7 @@ class _Odds:
         self._count_back(self._layers())
 
     def _layers(self) -> list[dict[int, int]]:
-        """Return {state: weight of all ways to reach it} before every cell and after the last one."""
+        """Return {state: weight of all ways to reach it} before every cell and after the last cell."""
         layers = [{self.start: 1}]
         self.states = 0
         max_states = min(MAX_STATES, MAX_BITS // (self.width * self.left))
@@ -226,7 +228,7 @@ class _Odds:
 
 
 def _elimination_order(clues: list[Clue]) -> list[int]:
-    """Return the cells of the clues, those of the most complete clue first, so that few clues are open at a time."""
+    """Return the cells of all clues in an order that completes clues early, so that few clues are open at a time."""
     order: list[int] = []
     waiting = [cells for cells, _ in clues]
     seen = 0
@@ -252,11 +254,11 @@ def _two_reveals(cell: int, odds: _Odds, clues: list[Clue], around: int) -> int:
 
 
 def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) -> int:
-    """Return the cell that wins on the most boards, with perfect play afterwards.
+    """Return the cell whose reveal wins on the most boards if all later moves are optimal.
 
-    A position is the set of boards that are still consistent, an int with one bit per board.
+    A position is the set of boards that are still consistent, stored as an int with one bit per board.
     """
-    # For each cell: the boards on which it is free, and the same boards grouped by its mine count.
+    # For each cell, the boards on which it is free, and the same boards grouped by the cell's mine count.
     moves: list[tuple[int, int, list[int]]] = []
     for cell in _cells(unknown):
         by_number: dict[int, int] = {}
@@ -278,7 +280,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             alive = position & free
             if alive != position:
                 options.append((-alive.bit_count(), cell, parts))
-            elif all(position & part != position for part in parts):  # safe and informative, so it is a best move
+            elif all(position & part != position for part in parts):  # safe and informative, so no move is better
                 options = [(-alive.bit_count(), cell, parts)]
                 break
         won, choice = -1, -1
@@ -288,7 +290,8 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             wins = 0
             for part in parts:
                 alive = position & part
-                wins += best(alive)[0] if alive & (alive - 1) else alive.bit_count()  # a single board is won
+                # If only one board remains, it is won.
+                wins += best(alive)[0] if alive & (alive - 1) else alive.bit_count()
             if wins > won:
                 won, choice = wins, cell
         cache[position] = won, choice

@@ -1,6 +1,6 @@
 """Generate solvable Sokoban rooms and find shortest solutions.
 
-A set of cells is an int with one bit per cell; the cell below another is `cols` bits higher.
+A set of cells is an int with one bit per cell; moving down by one row shifts the bit by `cols`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from palestra.errors import BadValue
 # as if boxes did not block each other.
 MAX_LIVE_CELLS = {1: 200, 2: 60, 3: 24, 4: 16, 5: 15}
 MIN_PUSHES = {1: 2, 2: 4, 3: 6, 4: 8, 5: 7}
-SEARCHES = ((1, 12_000), (4, 2_000))  # A* heuristic weights (1: shortest plan) and position limits
-ATTEMPTS = 20_000  # about one attempt in ten succeeds, so this suffices for all sizes that `Sokoban` accepts
+SEARCHES = ((1, 12_000), (4, 2_000))  # A* heuristic weights (1 finds a shortest plan) and position limits
+ATTEMPTS = 20_000  # enough for all sizes that `Sokoban` accepts, because about one attempt in ten succeeds
 
 
 class Room(NamedTuple):
@@ -73,7 +73,7 @@ def _within(start: int, free: int, cols: int, steps: int) -> int:
 
 
 def _carve(rng: Random, rows: int, cols: int, size: int) -> int:
-    """Return at least `size` connected cells, the ones that a 2 x 2 block visits on a random walk."""
+    """Return the cells that a 2 x 2 block visits on a random walk, which ends when there are at least `size` cells."""
     row, col = rng.randint(1, rows - 3), rng.randint(1, cols - 3)
     block = 3 | 3 << cols
     floor = 0
@@ -97,7 +97,7 @@ def _choose_goals(rng: Random, floor: int, cols: int, count: int) -> int:
 
 
 def push_distances(floor: int, goals: int, cols: int) -> dict[int, int]:
-    """Return {cell: pushes from there to the nearest goal} for a single box, without cells that reach no goal."""
+    """Return {cell: pushes to the nearest goal} for a single box, without cells from which it cannot reach a goal."""
     distances: dict[int, int] = {}
     reached = seen = goals
     pushes = 0
@@ -113,17 +113,17 @@ def push_distances(floor: int, goals: int, cols: int) -> dict[int, int]:
 
 
 def _pull(rng: Random, room: Room, pushes: dict[int, int], length: int) -> tuple[int, int, int, int]:
-    """Play backward from the solved room for `length` moves, pulling boxes.
+    """Play backward from the solved room for up to `length` moves by pulling boxes.
 
-    Return the hardest position with no box on a goal, as (minimum pushes to solve it, moves so far, boxes, player), or
-    all zeros if there was none.
+    Return the hardest position with no box on a goal, as (minimum number of pushes to solve it, moves so far, boxes,
+    player), or four zeros if there is no such position.
     """
     cols, floor, goals, boxes, player = room
     needed = moves = 0
     best = (0, 0, 0, 0)
     while True:
         free = floor & ~boxes
-        stands = []  # cells from which to pull, by direction; the box moves to the cell that the player leaves
+        stands = []  # cells from which the player can pull a box, by direction; the box moves to that cell
         for shift in (1, cols):
             stands.append((shift, (boxes & free >> shift & free >> 2 * shift) << shift))
             stands.append((-shift, (boxes & free << shift & free << 2 * shift) >> shift))
@@ -163,9 +163,9 @@ def _pull(rng: Random, room: Room, pushes: dict[int, int], length: int) -> tuple
 
 
 def solve(room: Room) -> tuple[str | None, bool]:
-    """Return the solution as a string of u, d, l, r, or None; and whether the room is proven unsolvable.
+    """Return a solution as a string of the letters u, d, l and r, or None, and whether the room is proven unsolvable.
 
-    The solution is a shortest one if the search stays within its limits, which it does for generated rooms. Ties are
+    The solution is a shortest one if the search stays within its limits, as it does for generated rooms. Ties are
     broken by a fixed order of pushes, so that a search that starts later on the path finds the rest of the same path.
     """
     for weight, limit in SEARCHES:
@@ -178,7 +178,10 @@ def solve(room: Room) -> tuple[str | None, bool]:
 
 
 def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
-    """Run weighted A* over pushes, with moves as the cost; the character code of a push is 4 * box cell + direction."""
+    """Run weighted A* over pushes, with the number of moves as the cost.
+
+    A path is a string with one character per push, with the character code 4 * (index of the box + 1) + direction.
+    """
     cols, floor, goals, boxes, player = room
     distances = {cell: weight * pushes for cell, pushes in push_distances(floor, goals, cols).items()}
     live = sum(distances)  # cells from which a box can reach a goal
@@ -208,7 +211,7 @@ def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
             here = reached & stands
             if here:
                 for code, cells in enumerate((up & here, down & here, left & here, right & here)):
-                    while cells:  # `cells_of` and `_around` are inlined because this loop takes half of the time
+                    while cells:  # `cells_of` and `_around` are inlined because this loop takes half of the search time
                         stand = cells & -cells
                         cells ^= stand
                         if code == 0:
@@ -233,7 +236,10 @@ def _search(room: Room, weight: int, limit: int) -> tuple[str | None, bool]:
 
 
 def _expand_pushes(room: Room, pushes: str) -> str:
-    """Return the moves for these pushes, with the shortest walk before each (ties: up, down, left, right)."""
+    """Return the moves for these pushes, with a shortest walk before each push.
+
+    Among equally short walks, moves are preferred in the order up, down, left, right.
+    """
     cols, floor, _, boxes, player = room
     path = []
     for push in map(ord, pushes):

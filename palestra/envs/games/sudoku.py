@@ -1,4 +1,4 @@
-"""Sudoku: fill a grid so that no number repeats in a row, column or box, one cell per turn."""
+"""Sudoku: fill one cell per turn, so that no number repeats in a row, column or box."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Move = tuple[int, ...]  # row, column, number
 
 
 class Sudoku(LanguageGame):
-    """A grid of `scale` x `scale` cells, `clues` of them filled, with exactly one solution.
+    """Fill a grid of `scale` x `scale` cells, of which `clues` are given; it has exactly one solution.
 
-    Differences from GEM: a wrong number that does not conflict with the grid is a valid move that is reported as wrong,
-    not a rule violation; a turn budget below the number of empty cells is an error. The expert uses only the visible
-    grid and makes no mistakes.
+    Differences from GEM: a wrong number that does not conflict with the grid is reported as wrong, but is not a rule
+    violation; a turn budget below the number of empty cells is an error. The expert uses only the visible grid and
+    makes no mistakes.
     """
 
     title = "Sudoku"
@@ -59,7 +59,7 @@ class Sudoku(LanguageGame):
     def setup(self) -> None:
         answer, cells = make_puzzle(self.scale, self.clues, self.rng)
         self.answer = tuple(answer)
-        self.cells = cells  # row by row, 0 for an empty cell
+        self.cells = cells  # numbers row by row, with 0 for an empty cell
         self.empty = cells.count(0)
         grid, ends = _empty_grid(self.scale)
         for number, end in zip(cells, ends, strict=True):
@@ -75,9 +75,9 @@ class Sudoku(LanguageGame):
             f"left). Every row, every column and every box of {side}x{side} cells must contain each number from 1 to "
             f"{size} exactly once. A dot is an empty cell; lines separate the boxes. There is exactly one solution.\n"
             "A move fills one empty cell: its row, its column and the number, separated by spaces, in this order.\n"
-            "A correct number is written into the grid. A wrong number costs a turn and is not written: you are told "
-            "whether it is already in the same row, column or box, or is just not the number of that cell. Filled "
-            "cells cannot be changed."
+            "A correct number is written into the grid. A wrong number costs a turn and is not written; you are told "
+            "whether it is already in the same row, column or box, or is wrong for another reason. Filled cells cannot "
+            "be changed."
         )
 
     def example_move(self) -> str:
@@ -132,7 +132,7 @@ class Sudoku(LanguageGame):
         return f"{row + 1} {column + 1} {number}"
 
 
-@lru_cache(maxsize=1 << 12)  # many players make the same few moves
+@lru_cache(maxsize=1 << 12)  # many games contain the same moves
 def _parse(text: str) -> Move | None:
     numbers = read_ints(text, 3)
     return None if numbers is None else tuple(numbers)
@@ -148,7 +148,7 @@ def _numbers_of(size: int) -> list[Callable[[list[int]], tuple[int, ...]]]:
 
 @lru_cache
 def _empty_grid(size: int) -> tuple[str, list[int]]:
-    """Return the empty grid as text, and for every cell the index of the last character of its number."""
+    """Return the empty grid as text, and the text index of the last character of every cell."""
     side = isqrt(size)
     label = len(f"R{size}")
 

@@ -9,9 +9,11 @@ from functools import lru_cache
 from math import isqrt
 from random import Random
 
-MIN_CLUES = {4: 4, 9: 24, 16: 130}  # by grid size; generating a unique puzzle with fewer clues would be too slow
+# Minimum number of clues by grid size; generating puzzles with fewer clues and a unique solution would be too slow.
+MIN_CLUES = {4: 4, 9: 24, 16: 130}
 
-Units = tuple[tuple[int, int, int], ...]  # the row, column and box of every cell, numbered consecutively
+# Indices of the row, column and box of every cell; column indices follow the row indices, and box indices come last.
+Units = tuple[tuple[int, int, int], ...]
 
 
 @lru_cache
@@ -25,7 +27,7 @@ def units_of(size: int) -> Units:
 
 
 def _taken(cells: list[int], size: int) -> list[int]:
-    """Return the set of numbers in every row, column and box."""
+    """Return the sets of numbers in each row, column and box."""
     taken = [0] * (3 * size)
     for number, units in zip(cells, units_of(size), strict=True):
         if number:
@@ -41,9 +43,9 @@ class _TooLong(Exception):
 def _search(
     cells: list[int], empty: list[int], taken: list[int], size: int, steps: list[int], rng: Random | None = None
 ) -> bool:
-    """Fill the empty cells in place, those with the fewest choices first; return False if there is no solution.
+    """Fill the empty cells in place, starting with the fewest choices; return False if there is no solution.
 
-    `steps` is a one-element list with the remaining steps; with `rng`, choices are tried in random order.
+    `steps` is a one-element list with the number of remaining steps. With `rng`, choices are tried in random order.
     """
     if not empty:
         return True
@@ -95,7 +97,7 @@ def _numbers(bits: int) -> list[int]:
 
 
 def _full_grid(size: int, rng: Random) -> list[int]:
-    """Return a random full grid: fill the boxes on the diagonal, which are independent, and search for the rest."""
+    """Return a random full grid; the boxes on the diagonal are filled independently, and a search fills the rest."""
     side = isqrt(size)
     numbers = list(range(1, size + 1))
     while True:
@@ -110,11 +112,11 @@ def _full_grid(size: int, rng: Random) -> list[int]:
             if _search(cells, empty, _taken(cells, size), size, [4 * size**2], rng):
                 return cells
         except _TooLong:
-            continue  # restarting is cheaper than a long search
+            continue  # restarting is faster than a long search
 
 
 def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int]]:
-    """Return a full grid, and a puzzle with `clues` of its cells whose only solution is that grid."""
+    """Return a full grid, and a puzzle with `clues` given cells that has this grid as its only solution."""
     units = units_of(size)
     every = (2 << size) - 2
     order = list(range(size**2))
@@ -130,7 +132,7 @@ def make_puzzle(size: int, clues: int, rng: Random) -> tuple[list[int], list[int
             without = taken[:]
             for unit in units[cell]:
                 without[unit] ^= 1 << cells[cell]
-            # With the current number, the solution is unique, so any second solution has another number here.
+            # The solution is unique as long as this cell is given, so any other solution has another number here.
             if not _has_other_solution(cells, cell, empty, without, size):
                 cells[cell] = 0
                 empty.append(cell)
@@ -153,7 +155,7 @@ def _has_other_solution(cells: list[int], cell: int, empty: list[int], taken: li
             if _search(cells[:], empty[:], with_other, size, steps):
                 return True
         except _TooLong:
-            return True  # the step limit was reached; the clue is kept to be safe
+            return True  # the step limit was reached, so the clue is kept to be safe
     return False
 
 

@@ -1,4 +1,4 @@
-"""Tower of Hanoi: move a tower of disks to another peg, one disk per turn."""
+"""Tower of Hanoi: move all disks from one tower to another, one disk per turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Move = tuple[int, int]  # source and target tower
 
 _NAMES = "ABC"
 _MOVES = [(source, target) for source in range(3) for target in range(3) if source != target]
-# Lookup table that avoids the regular expression for moves in the format of the prompt.
+# Lookup table for moves in the format of the prompt, which is faster than the regular expression.
 _EXACT_MOVES = {f"{_NAMES[source]} {_NAMES[target]}": (source, target) for source, target in _MOVES}
 _MOVE = re.compile(r"[\s\[(]*([ABC])\s*(?:(?:,|-*>|→|TO)\s*)?([ABC])[\s\])]*", re.IGNORECASE | re.ASCII)
 
@@ -56,11 +56,11 @@ class TowerofHanoi(LanguageGame):
         return (
             f"There are three towers, A, B and C, and {self.num_disks} disks, numbered by size from 1 (the smallest) "
             f"to {self.num_disks} (the largest). All disks start on tower A. Move all of them to tower C.\n"
-            "A move takes the top disk of one tower and puts it on top of another. A disk must never lie on a smaller "
-            "one. A move that breaks these rules costs a turn and changes nothing.\n"
+            "A move takes the top disk of one tower and puts it on top of another tower. A disk must never be placed "
+            "on a smaller disk. A move that breaks these rules costs a turn and changes nothing.\n"
             "A move is the letter of the tower you take from and the letter of the tower you move to, separated by a "
             "space.\n"
-            "Each tower is shown from bottom to top: the last number of a line is the top disk."
+            "Each tower is shown from bottom to top: the last number in a line is the top disk."
         )
 
     def example_move(self) -> str:
@@ -81,7 +81,7 @@ class TowerofHanoi(LanguageGame):
 
     def progress(self) -> float:
         a, b, _ = self.towers
-        return 1.0 - (a | b).bit_length() / self.num_disks  # determined by the largest disk that is not on C yet
+        return 1.0 - (a | b).bit_length() / self.num_disks  # depends on the largest disk that is not on tower C
 
     def random_move(self) -> str:
         # An empty tower accepts any disk, as if its top disk were larger than all others.
@@ -90,7 +90,7 @@ class TowerofHanoi(LanguageGame):
         return f"{_NAMES[source]} {_NAMES[target]}"
 
     def expert_move(self) -> str:
-        # Before a disk can move to its goal, all smaller disks must be on the third tower, which becomes their goal.
+        # Before a disk can move to its goal, all smaller disks must move to the third tower, which becomes their goal.
         source = target = goal = 2
         for size in reversed(range(self.num_disks)):
             place = next(i for i, tower in enumerate(self.towers) if tower >> size & 1)
@@ -100,7 +100,7 @@ class TowerofHanoi(LanguageGame):
         return f"{_NAMES[source]} {_NAMES[target]}"
 
 
-# There are few positions, and players visit the same ones repeatedly.
+# Results are cached because there are few positions, and games visit the same positions repeatedly.
 @lru_cache(maxsize=1 << 13)
 def _apply(towers: Towers, move: Move) -> tuple[int, str, Towers]:
     """Return the status of the move, the message for the player and the resulting towers."""

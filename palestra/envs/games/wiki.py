@@ -1,4 +1,4 @@
-"""Wikis for WikiGame: the page interface, the generated encyclopedia, and path search."""
+"""Wiki interface for WikiGame, an adapter for the generated encyclopedia, and path search."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WikiPage:
     links: tuple[tuple[str, Key], ...]  # titles and keys of the linked pages
 
     def link(self, title: str) -> Key | None:
-        """Return the key of the linked page; without an exact match, case and underscores are ignored."""
+        """Return the key of the linked page; if no title matches exactly, ignore case and underscores."""
         keys = dict(self.links)
         if title in keys:
             return keys[title]
@@ -39,7 +39,7 @@ def _folded(title: str) -> str:
 class Wiki(Protocol):
     """Source of pages; its methods raise EnvFailed or ParsingFailed if the pages cannot be loaded."""
 
-    local: bool  # whether the pages are in memory, so that searching many of them is cheap
+    local: bool  # whether the pages are in memory, so that searching many of them is fast
 
     def page(self, key: Key) -> WikiPage | None:
         """Return the page, or None if it does not exist."""
@@ -52,7 +52,7 @@ class Wiki(Protocol):
 
 
 class WorldWiki:
-    """The generated encyclopedia as a wiki; a key is a page number."""
+    """Wiki of the generated encyclopedia; a key is a page number."""
 
     local = True
 
@@ -114,10 +114,10 @@ def by_distance(wiki: Wiki, start: Key, *, depth: int, max_pages: int) -> tuple[
 
 
 def shortest_path(wiki: Wiki, start: Key, goal: Key, *, max_pages: int) -> list[Key] | None:
-    """Return a shortest path from `start` (exclusive) to `goal`, or None if none was found within `max_pages` pages."""
+    """Return a shortest path from `start` (excluded) to `goal`, or None if the search exceeds `max_pages` pages."""
     before: dict[Key, Key] = {}
     queue: list[Key] = [start]
-    for key in queue:  # grows during the iteration
+    for key in queue:  # the loop body appends to the queue
         if key == goal:
             back = [key]
             while before.get(back[-1], start) != start:

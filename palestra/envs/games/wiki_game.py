@@ -15,13 +15,13 @@ from palestra.errors import BadValue, EnvFailed
 from palestra.parsing import clip
 
 VARIANTS = ("noregrets", "oneback", "freenav")
-BACK = "<PREV_PAGE>"  # GEM's spelling
+BACK = "<PREV_PAGE>"  # same spelling as in GEM
 WIKI = "PALESTRA_WIKI"  # environment variable that selects the wiki
-MAX_OPENED = 4_000  # maximum number of pages opened to find a target that is far enough away
-MAX_SEARCHED = 50_000  # maximum number of pages that the expert searches if the player left the planned route
+MAX_OPENED = 4_000  # maximum number of pages opened to find a target at the requested distance
+MAX_SEARCHED = 50_000  # maximum number of pages that the expert searches after leaving the planned route
 MAX_REQUESTS = 40  # maximum number of requests to an HTTP wiki to find a route
 
-Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, and for each page of the route the link to follow
+Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, and (page, link to follow) for each page of the route
 
 _world_wiki = lru_cache(maxsize=4)(lambda seed, pages: WorldWiki(World(seed, pages)))
 
@@ -29,14 +29,14 @@ _world_wiki = lru_cache(maxsize=4)(lambda seed, pages: WorldWiki(World(seed, pag
 class WikiGame(LanguageGame):
     """Reach the target page by following links.
 
-    The pages are those of the generated encyclopedia (`pages`, `world_seed`) or of a wiki served over HTTP. To use a
+    The pages come from the generated encyclopedia (`pages`, `world_seed`) or from a wiki served over HTTP. To use a
     wiki, set the argument `wiki` or the environment variable PALESTRA_WIKI to `mediawiki:https://HOST/w/api.php` or
     `kiwix:http://HOST:PORT/content/BOOK`; `timeout` is the timeout per request in seconds. The target is `min_distance`
     to `max_distance` links away. The `variant` "noregrets" does not allow going back, "oneback" allows one step back at
-    a time, and "freenav" any number of steps back. The text of a page is truncated to `summary` characters.
+    a time, and "freenav" allows any number of steps back. The text of a page is truncated to `summary` characters.
 
     Differences from GEM: pages come from the generated encyclopedia by default, the target is always reachable, and the
-    same seed always results in the same game. The expert knows all links and takes a shortest path.
+    same seed always results in the same game. The expert has access to all links and takes a shortest path.
     """
 
     title = "the Wikipedia Game"
@@ -84,7 +84,7 @@ class WikiGame(LanguageGame):
 
     shared = LanguageGame.shared | {"_wiki", "_onward", "current", "goal"}
 
-    # Start page and target page
+    # Selection of the start page and the target page
 
     def setup(self) -> None:
         start, onward = self._search_route() if self._wiki.local else self._random_walk()
@@ -92,13 +92,13 @@ class WikiGame(LanguageGame):
         self.goal = self._page(onward[-1][1])
         self.start = self.current.title
         self._distance = len(onward)
-        # The planned route: page -> (link to follow, number of links to the target).
+        # The planned route as {page: (link to follow, number of links to the target)}.
         self._onward = {page: (link, self._distance - place) for place, (page, link) in enumerate(onward)}
-        self.trail: list[Key] = []  # previous pages, the latest last
+        self.trail: list[Key] = []  # previous pages, most recent last
         self._went_back = False
 
     def _search_route(self) -> Route:
-        """Sample a start page and a target within the requested distance, using breadth-first search."""
+        """Sample a start page and a target at the requested distance with breadth-first search."""
         farthest: list[Key] = []
         for _ in range(50):
             start = self._wiki.random(self.rng)
@@ -112,7 +112,7 @@ class WikiGame(LanguageGame):
             if distance >= self.min_distance:
                 break
         if len(farthest) <= self.min_distance:
-            raise BadValue(f"no two pages are {self.min_distance} links apart; lower min_distance or raise pages")
+            raise BadValue(f"no pages are {self.min_distance} links apart; decrease min_distance or increase pages")
         return farthest[0], list(pairwise(farthest))
 
     def _random_walk(self) -> Route:
@@ -127,7 +127,7 @@ class WikiGame(LanguageGame):
             onward: list[tuple[Key, Key]] = []
             while len(onward) < distance and requests < MAX_REQUESTS:
                 requests += 1
-                # The first page must not link to the last one, or the route would be a detour.
+                # The first page must not link to the last page, because the route would then be a detour.
                 excluded = {key for _, key in first.links} if 0 < len(onward) == distance - 1 else set()
                 links = [key for _, key in page.links if key not in tried_links and key not in excluded]
                 if not links:
@@ -148,10 +148,10 @@ class WikiGame(LanguageGame):
     def _page(self, key: Key) -> WikiPage:
         page = self._wiki.page(key)
         if page is None:
-            raise EnvFailed(f"the wiki links to {key!r}, but has no such page")
+            raise EnvFailed(f"the wiki links to {key!r}, but this page does not exist")
         return page
 
-    # The game
+    # Rules and moves
 
     def rules(self) -> str:
         back = {
@@ -216,7 +216,7 @@ class WikiGame(LanguageGame):
         step = self._next_step()
         return 0.0 if step is None else max(0.0, 1 - step[1] / self._distance)
 
-    # The players
+    # Random and expert player
 
     def random_move(self) -> str:
         return self.player_rng.choice(self.current.links)[0] if self.current.links else BACK
@@ -230,7 +230,7 @@ class WikiGame(LanguageGame):
         return self.example_move()
 
     def _next_step(self) -> tuple[Key, int] | None:
-        """Return the link to follow and the number of links to the target; None if no path is known."""
+        """Return the link to follow and the number of links to the target, or None if no path is known."""
         if self.current.key in self._onward:
             return self._onward[self.current.key]
         max_pages = MAX_SEARCHED if self._wiki.local else MAX_REQUESTS

@@ -1,7 +1,7 @@
 """Wikis served over HTTP: MediaWiki's action API and kiwix-serve.
 
-If the server is unreachable or returns unexpected content, EnvFailed or ParsingFailed is raised after a few retries.
-For a page that does not exist, None is returned.
+If the server is unreachable (after a few retries) or returns unexpected content, the methods raise EnvFailed or
+ParsingFailed. For a page that does not exist, they return None.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from palestra.errors import BadValue, EnvFailed, ParsingFailed
 
 TIMEOUT = 10.0  # seconds per request
 PAUSES = (0.2, 1.0)  # seconds before each retry
-LARGEST = 20_000_000  # maximum bytes of a response
+LARGEST = 20_000_000  # maximum size of a response in bytes
 MAX_LINKS = 300  # maximum number of links per page
 CACHE_SIZE = 2_000  # maximum number of cached pages
 
@@ -52,7 +52,7 @@ def wiki_at(source: str, *, timeout: float = TIMEOUT) -> MediaWiki | Kiwix:
 
 
 class _HttpWiki(ABC):
-    """Base class of wikis on an HTTP server: requests, retries and a page cache."""
+    """Base class for wikis on an HTTP server, with retries and a page cache."""
 
     local = False
 
@@ -85,10 +85,10 @@ class _HttpWiki(ABC):
         """Load a page from the server, or return None if it does not exist."""
 
     def _fetch(self, url: str) -> tuple[bytes, str] | None:
-        """Return the content at `url` and the final URL after redirects; None for status 404."""
+        """Return the content at `url` and the final URL after redirects, or None for status 404."""
         for pause in (*PAUSES, None):
             try:
-                with urlopen(Request(url, headers=_AGENT), timeout=self.timeout) as response:  # noqa: S310  # http(s), checked above
+                with urlopen(Request(url, headers=_AGENT), timeout=self.timeout) as response:  # noqa: S310  # http(s), checked in __init__
                     return response.read(LARGEST), response.geturl()
             except HTTPError as err:
                 err.close()
@@ -137,7 +137,7 @@ class MediaWiki(_HttpWiki):
         return _make_page(name, name, parser.text, [(title, title) for title in titles])
 
     def random(self, rng: Random) -> Key:
-        """Return the page at a random position in the alphabet, so that the same seed always selects the same page."""
+        """Return a random page near a random alphabetical position, so that the same seed selects the same page."""
         prefix = "".join(rng.choices(_LETTERS, k=2)).capitalize()
         for first in (prefix, ""):
             reply = self._query(
@@ -255,7 +255,7 @@ class _PageParser(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         opened = "heading" if tag == "h1" else tag
-        if opened in self._stack:  # also closes inner tags that were left open
+        if opened in self._stack:  # also close inner tags that have no end tag
             while self._stack.pop() != opened:
                 pass
         if tag == "p":

@@ -17,11 +17,11 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _MARKS = str.maketrans(dict.fromkeys("[](),;:RrCc", " "))
 
-Move = tuple[int, int, int, int]  # row and column of one end, row and column of the other
+Move = tuple[int, int, int, int]  # row and column of one end, then row and column of the other end
 
 
 class WordSearch(LanguageGame):
-    """Find `num_words` words, written across or down in a square of letters; a move names the two ends of a word.
+    """Find `num_words` words, written across or down in a square of letters; a move consists of the ends of a word.
 
     `hardcore` selects rarer words.
 
@@ -64,7 +64,8 @@ class WordSearch(LanguageGame):
     def setup(self) -> None:
         self.words = self._draw_words()  # longest first
         letters = sum(map(len, self.words))
-        # The side is 1.5 times the longest word, as in GEM, or larger so that words fill at most half of the cells.
+        # As in GEM, the side of the grid is 1.5 times the longest word. It is larger if the words would otherwise fill
+        # more than half of the cells.
         self.size = max(round(1.5 * len(self.words[0])), isqrt(2 * letters) + 1)
         while not self._place():
             self.size += 1
@@ -77,7 +78,7 @@ class WordSearch(LanguageGame):
         self._show_words()
 
     def _draw_words(self) -> list[str]:
-        """Sample words, none of which contains another one."""
+        """Sample words such that no word contains another word."""
         pick = rare if self.hardcore else common
         words: list[str] = []
         while len(words) < self.num_words:
@@ -87,7 +88,7 @@ class WordSearch(LanguageGame):
         return sorted(words, key=len, reverse=True)
 
     def _place(self) -> bool:
-        """Place the words in a square and fill it with random letters; return False if a word did not fit."""
+        """Place the words in the grid and fill it with random letters; return False if a word did not fit."""
         size = self.size
         grid = [""] * (size * size)
         for word in self.words:
@@ -115,9 +116,9 @@ class WordSearch(LanguageGame):
             "down (top to bottom), never diagonally or backwards, and may share letters.\n"
             "Rows and columns are numbered from 0: R0 is the top row, C0 is the leftmost column. Letters of words that "
             "you have found are shown in square brackets.\n"
-            "A move marks one word by four numbers separated by spaces: the row and column of one end, then the row "
-            "and column of the other end. Every occurrence of a listed word counts. A move costs a turn even if it "
-            "marks no listed word, or if it is rejected because it repeats a line or a word, leaves the grid or is "
+            "A move marks one word with four numbers separated by spaces: the row and column of one end, then the row "
+            "and column of the other end. Every occurrence of a listed word counts. Every move costs a turn, even if "
+            "it marks no listed word, or is rejected because it repeats a line or a word, leaves the grid or is "
             "diagonal.\n"
             "You win when every listed word is found."
         )
@@ -136,18 +137,18 @@ class WordSearch(LanguageGame):
         row, column, end_row, end_column = move
         size = self.size
         if min(move) < 0 or max(move) >= size:
-            return INVALID, f"that line leaves the grid: rows and columns go from 0 to {size - 1}."
+            return INVALID, f"that line leaves the grid: rows and columns are numbered from 0 to {size - 1}."
         if row != end_row and column != end_column:
-            return INVALID, "that line is neither across nor down: both ends need the same row or the same column."
+            return INVALID, "that line is neither across nor down: both ends must share a row or a column."
         if row > end_row or column > end_column:
             row, column, end_row, end_column = end_row, end_column, row, column
         first, last = row * size + column, end_row * size + end_column
         if (first, last) in self.tried:
-            return INVALID, "you tried that line before."
+            return INVALID, "you have already tried that line."
         cells = range(first, last + 1, 1 if row == end_row else size)
         word = "".join([self.letters[cell] for cell in cells])
         if word in self.found:
-            return INVALID, f"you found {word} before; look for the other words."
+            return INVALID, f"you have already found {word}; look for the other words."
         self.tried.add((first, last))
         if word not in self.words:
             return ONGOING, f"{word} is not one of the words."
@@ -156,7 +157,7 @@ class WordSearch(LanguageGame):
             self._mark(cell)
         self._show_words()
         if len(self.found) == len(self.words):
-            return WON, f"{word} is the last of the words. You win!"
+            return WON, f"{word} is the last word. You win!"
         return ONGOING, f"{word} is one of the words."
 
     def _mark(self, cell: int) -> None:

@@ -1,4 +1,4 @@
-"""Wordle: find a hidden word from letter-by-letter feedback on guesses."""
+"""Wordle: find a hidden word with the help of feedback on each letter of a guess."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _GREEN, _YELLOW, _GREY = ({letter: f"{letter.upper()}={sign}" for letter in asci
 
 
 class Wordle(LanguageGame):
-    """An everyday word of `word_length` letters (3 to 10) is hidden; each letter of a guess is marked G, Y or X.
+    """Find a hidden everyday word of `word_length` letters (3 to 10); each letter of a guess is marked G, Y or X.
 
     Differences from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation
-    contains all guesses so far with their marks, and green letters are not rewarded unless `partial_credit` is on.
+    contains all guesses so far with their marks, and green letters are rewarded only with `partial_credit`.
     The expert guesses the word that leaves the fewest candidates on average; it finds every word within the turn
     budgets of the registered variants.
     """
@@ -47,10 +47,10 @@ class Wordle(LanguageGame):
 
     def setup(self) -> None:
         self.hidden = self.rng.choice(words.common(self.word_length))
-        self.marked: dict[str, str] = {}  # guess -> its letters with marks, as formatted by `mark`
+        self.marked: dict[str, str] = {}  # maps each guess to its letters with marks, as returned by `mark`
         self.history = ""  # the board; each guess appends a line
         yellow = {letter: _YELLOW[letter] for letter in self.hidden}
-        # For each position: the mark of each letter.
+        # For each position, a dict with the mark of each letter.
         self._signs = [{**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden]
 
     def rules(self) -> str:
@@ -64,7 +64,7 @@ class Wordle(LanguageGame):
             "X: the word does not have this letter.\n"
             "If your guess has more copies of a letter than the word, only as many of them are marked G or Y as the "
             "word has; the others are marked X.\n"
-            "Upper and lower case are treated the same. A guess that is a repetition, has the wrong length"
+            "Upper and lower case are treated the same. A guess that is repeated, has the wrong length"
             f"{' or is not in the dictionary' if self.only_real_words else ''} costs a turn and is not marked."
         )
 
@@ -83,7 +83,7 @@ class Wordle(LanguageGame):
             return INVALID, f"{clip(move.upper())} has {len(move)} letters, but the word has {n}."
         guess = move.upper()
         if move in self.marked:
-            return INVALID, f"you guessed {guess} before."
+            return INVALID, f"you have already guessed {guess}."
         if self.only_real_words and move not in words.real(n):
             return INVALID, f"{guess} is not in the dictionary. Guess a real English word of {n} letters."
         line = " ".join(map(getitem, self._signs, move))
@@ -117,7 +117,10 @@ def mark(guess: str, word: str) -> str:
 
 
 def _limit_marks(line: str, guess: str, word: str) -> str:
-    """Change surplus yellow marks of repeated letters to X, from right to left, so that no letter exceeds its count."""
+    """Change surplus yellow marks of repeated letters to X, from right to left.
+
+    Afterwards, no letter has more green and yellow marks than the word has copies of it.
+    """
     for letter in guess:
         if guess.count(letter) > 1:
             extra = line.count(_GREEN[letter]) + line.count(_YELLOW[letter]) - word.count(letter)
@@ -126,7 +129,7 @@ def _limit_marks(line: str, guess: str, word: str) -> str:
     return line
 
 
-# The expert's computations depend only on the transcript, so all games share the caches.
+# The following functions choose the expert's guess. They depend only on the transcript, so all games share the caches.
 
 
 @lru_cache(maxsize=1024)
@@ -145,7 +148,7 @@ def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
     if len(candidates) <= 2:
         return candidates[0]
     counts = Counter("".join(["".join(set(word)) for word in candidates]))
-    # A letter is worth most if half of the candidates contain it.
+    # A letter is most informative if half of the candidates contain it.
     worth = {letter: min(n, len(candidates) - n) for letter, n in counts.items()}
 
     def promise(word: str) -> tuple[int, str]:
@@ -157,7 +160,7 @@ def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
 
     def remaining(guess: str) -> int:
         sizes = Counter([mark(guess, word) for word in candidates])
-        sizes.pop(mark(guess, guess), None)  # if the guess is the word, no candidates remain
+        sizes.pop(mark(guess, guess), None)  # if the guess is correct, no candidates remain
         return sum([size * size for size in sizes.values()])
 
     return min((*likely, *probing), key=remaining)

@@ -1,4 +1,4 @@
-"""English word lists from SCOWL (see data/LICENSE.scowl); the list of each word length is loaded on first use."""
+"""English word lists from SCOWL (see data/LICENSE.scowl); the list for each word length is loaded on first use."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def common(length: int) -> tuple[str, ...]:
 
 @cache
 def rare(length: int) -> tuple[str, ...]:
-    """Return the rarer words of `length` letters, sorted; disjoint from `common`."""
+    """Return the rarer words of `length` letters, sorted; none of them is in `common`."""
     return _read("rare", length)
 
 
 @cache
 def real(length: int) -> frozenset[str]:
-    """Return every word of `length` letters that a player may use: `common`, `rare`, inflections and others."""
+    """Return every word of `length` letters that a player may use: common, rare, inflected and other words."""
     return frozenset((*common(length), *rare(length), *_read("other", length)))
 
 
@@ -39,13 +39,13 @@ def _read(name: str, length: int) -> tuple[str, ...]:
 
 
 def check_length(length: object) -> None:
-    """Raise BadValue unless `length` is None or a word length of the lists."""
+    """Raise BadValue unless `length` is None or a word length for which there are lists."""
     if length is not None and not (isinstance(length, int) and SHORTEST <= length <= LONGEST):
         raise BadValue(f"word_length must be a whole number from {SHORTEST} to {LONGEST}, got {length!r}")
 
 
 def read_word(text: str) -> str | None:
-    """Return the letters of `text` in lower case, ignoring spaces and punctuation; None if it has other characters."""
+    """Return `text` in lower case without spaces and punctuation, or None if it has other characters than letters."""
     if not (text.isascii() and text.isalpha()):
         text = text.translate(_IGNORED)
         if not (text.isascii() and text.isalpha()):

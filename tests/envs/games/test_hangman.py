@@ -97,9 +97,9 @@ def test_the_board_shows_only_the_guessed_letters(seed: int, letters: list[str])
 @pytest.mark.parametrize(
     ("guess", "hint"),
     [
-        ("g", "you tried the letter G before."),
-        ("a", "you tried the letter A before."),
-        ("cat", "you tried the word CAT before."),
+        ("g", "you have already tried the letter G."),
+        ("a", "you have already tried the letter A."),
+        ("cat", "you have already tried the word CAT."),
         ("ab", "AB has 2 letters. Guess one letter or a word of 3 letters."),
         ("x" * 256, "has 256 letters"),
     ],

@@ -125,7 +125,7 @@ def test_a_second_occurrence_of_a_found_word_is_rejected() -> None:
     before = env.board()
     step = env.step(boxed(second))
     assert step.info["invalid"] == "rule"
-    assert f"you found {word} before" in step.observation
+    assert f"you have already found {word}" in step.observation
     assert step.info["suffix"] == before
 
 
@@ -163,7 +163,7 @@ def test_a_repeated_line_is_rejected(again: str) -> None:
     env.step("\\boxed{0 0 0 1}")
     step = env.step(f"\\boxed{{{again}}}")
     assert step.info["invalid"] == "rule"
-    assert "tried that line before" in step.observation
+    assert "already tried that line" in step.observation
 
 
 @pytest.mark.parametrize("move", ["1 2 1 5", "1, 2, 1, 5", "[1 2 1 5]", "(1, 2) (1, 5)", "R1 C2 R1 C5", "r1c2, r1c5"])

@@ -137,7 +137,7 @@ def test_an_unreadable_guess_ends_the_game(text: str) -> None:
         ("tree", "TREE has 4 letters, but the word has 5."),
         ("a" * 256, "has 256 letters"),
         ("xyzzy", "XYZZY is not in the dictionary."),
-        ("crane", "you guessed CRANE before."),
+        ("crane", "you have already guessed CRANE."),
     ],
 )
 def test_a_guess_against_the_rules_costs_a_turn_and_changes_nothing(guess: str, hint: str) -> None:

@@ -1,13 +1,13 @@
-"""Build the word lists in this folder from SCOWL. Run it manually, once per SCOWL release.
+"""Build the word lists in this folder from SCOWL. Run this script manually, once per SCOWL release.
 
     apt-get install scowl && python palestra/envs/games/data/build_words.py
 
-Writes, for every length from 3 to 10, `common_N.txt` (everyday words), `rare_N.txt` (rarer words) and `other_N.txt`
-(further words that a player may use), one word per line, and LICENSE.scowl. SCOWL groups words by size: size 10 holds
-the most common words, size 70 those of a large dictionary. Regular inflections (plural, past tense, -ing form,
-comparative) of words above size 20 make uninteresting hidden words, so they are written to `other`. SCOWL's lists of
-names, abbreviations and contractions are not read. Words with characters other than a-z (possessives), slurs and
-obscenities are dropped.
+For every word length from 3 to 10, the script writes `common_N.txt` (everyday words), `rare_N.txt` (rarer words) and
+`other_N.txt` (other words that a player may use), with one word per line. It also writes LICENSE.scowl. SCOWL groups
+words by size: size 10 contains the most common words, and size 70 the words of a large dictionary. Regular inflections
+(plural, past tense, -ing form, comparative) of words above size 20 are uninteresting as hidden words, so they are
+written to `other`. SCOWL's lists of names, abbreviations and contractions are not read. Words with characters other
+than a-z (possessives), slurs and obscenities are dropped.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ HERE = Path(__file__).parent
 
 LENGTHS = range(3, 11)
 COMMON, RARE, LARGE = (10, 20, 35), (40, 50, 55, 60), (70,)
-EVERY_FORM = (10, 20)  # sizes whose words are so frequent that their inflections are kept
+EVERY_FORM = (10, 20)  # sizes with words so frequent that their inflections may be hidden words
 LARGE_LENGTHS = range(3, 7)  # lengths for which size 70 is included; longer words would add 180 KB
-SPELLINGS = ("british", "british_z", "canadian", "australian", "variant_1")  # accepted in addition to American
+# Spellings that are accepted in addition to American spellings.
+SPELLINGS = ("british", "british_z", "canadian", "australian", "variant_1")
 
-# Slurs and obscenities, excluded from every list; encoded with rot13 so that they are not readable here.
+# Slurs and obscenities, which are excluded from every list; encoded with rot13 so that they are not readable here.
 BLOCKED = re.compile(
     codecs.decode(
         r".*shpx.*|(ohyy|ubefr)?fuvg.*|phagf?|pbpxfhpxref?|qvpxurnqf?|cvff(rq|ref?|rf|vat)?|ovgpu.*|jube[rv].*|fyhg.*"
@@ -41,7 +42,7 @@ BLOCKED = re.compile(
     )
 )
 
-# Accepted as guesses but never used as hidden words: coarse or demeaning words, and dubious words.
+# Coarse, demeaning or dubious words, which are accepted as guesses but never used as hidden words.
 UNFIT = re.compile(
     r"ass|asses|tit|bum|bums|sex|sexes|sod|sods|dick.*|cock|cocks|cockup|prick|pricks|crap|crapp.*|damn.*|goddam.*|hell"
     r"|fart.*|poo|poop|pee|peed|bloody|boobs?|bastard.*|niggard.*|dykes?|queer.*|gimp.*|cretin.*|midgets?|gyps(y|ies)"
@@ -57,7 +58,7 @@ UNFIT = re.compile(
     r"|bani|cols|effs|emfs|hols|hons|lats|lavs|mans|mkay|oles|psis|rads|rems|secs|sens|vars|wist|wive"
 )
 
-# Three-letter words of size 35 that are classified as rare: they are in every dictionary but seldom used.
+# Three-letter words of size 35 that are classified as rare, because they are seldom used.
 BOOKISH = re.compile(
     r"ado|ail|ale|ark|aye|boa|bop|cad|caw|chi|cob|coo|cot|coy|cur|dab|din|dub|dud|duo|ebb|eke|"
     r"eon|ewe|fad|fen|fez|fib|fir|foe|fro|gab|gal|gnu|gob|hag|hem|hew|ilk|imp|ire|irk|jig|jot|"
@@ -93,7 +94,7 @@ def inflected(word: str, words: set[str]) -> bool:
         return True
     if any(word.endswith(ending) and stems(word, ending) & words for ending in ("es", "ed", "ing")):
         return True
-    # "taller" is an inflection but "writer" is not: only the former has a superlative.
+    # "taller" is an inflection but "writer" is not, because only "taller" has a superlative.
     pairs = (("er", "est"), ("est", "er"))
     return any(word.endswith(a) and word.removesuffix(a) + b in words and stems(word, a) & words for a, b in pairs)
 
@@ -120,7 +121,7 @@ def main() -> None:
     (HERE / "LICENSE.scowl").write_text(
         f"The word lists in this folder (*.txt) are a modified selection of SCOWL {version[1] if version else ''}\n"
         "(Spell Checker Oriented Word Lists, http://wordlist.aspell.net/), built by build_words.py: most words\n"
-        f"were left out. What follows is SCOWL's own notice.\n\n{notice.rstrip()}\n",
+        f"were left out. SCOWL's own notice follows.\n\n{notice.rstrip()}\n",
         encoding="utf-8",
     )
 
