@@ -18,13 +18,13 @@ QuestionAnswer = tuple[str, str]
 
 
 class Algebra(MathTask):
-    """Linear and quadratic equations, systems, polynomials.
+    """Questions about linear and quadratic equations, systems of equations, and polynomials.
 
     `kinds` is a subset of linear, quadratic, system and polynomial. `size` bounds the numbers in an item. `steps`
-    (1 to 3) controls the amount of work: with 2 or more, equations have brackets and unknowns on both sides; with 3,
-    there are also fractions, and questions about roots that can be answered without computing the roots. `unknowns` is
-    the number of unknowns in a system, and `degree` the highest power in a polynomial. There are several hundred
-    thousand different items at the easy level and millions at the other levels.
+    (1 to 3) is the difficulty: with 2 or more, equations have brackets and unknowns on both sides; with 3, there are
+    also fractions, and questions about roots that can be answered without computing the roots. `unknowns` is the number
+    of unknowns in a system, and `degree` is the highest power in a polynomial. There are several hundred thousand
+    different items at the easy level and millions at the other levels.
     """
 
     levels: ClassVar[Levels] = {
@@ -142,7 +142,7 @@ def _quadratic(rng: Random, size: int, steps: int, unknowns: int, degree: int) -
         question = f"What is the sum of the solutions of {equation}, where a double root counts twice?"
         return question, format_number(small + large)
     question = (
-        f"Solve {equation}. Give both solutions as a pair ({x}1, {x}2), the smaller one first; a double root twice."
+        f"Solve {equation}. Give both solutions as a pair ({x}1, {x}2), the smaller one first; repeat a double root."
     )
     return question, format_tuple([small, large])
 
@@ -172,7 +172,7 @@ def _about_roots(rng: Random, size: int, x: str) -> QuestionAnswer:
 
 
 def _equation(rng: Random, coefficients: Sequence[Number], x: str, *, moved: bool) -> str:
-    """Format the equation `coefficients` = 0; with `moved`, there may be terms on both sides."""
+    """Format the equation polynomial = 0; with `moved`, some terms may be moved to the right side."""
     if not moved or rng.random() < 0.4:
         return f"{format_polynomial(coefficients, x)} = 0"
     constant, linear, *rest = coefficients
@@ -238,9 +238,7 @@ def _polynomial(rng: Random, size: int, steps: int, unknowns: int, degree: int) 
         question = f"Let f({x}) = {p} and g({x}) = {q}. Find f(g({at}))."
         return question, format_number(value_at(first, value_at(second, at)))
     if kind == "sum":
-        question = (
-            f"Find the sum of all coefficients of the polynomial that ({p})({q}) expands to, including the constant."
-        )
+        question = f"Find the sum of all coefficients in the expansion of ({p})({q}), including the constant term."
         return question, format_number(sum(product, Fraction(0)))
     question = f"Expand and collect like terms: ({p})({q}). Give a polynomial in {x}."
     return question, format_polynomial(product, x)

@@ -1,4 +1,4 @@
-"""Arithmetic: evaluate an expression exactly, in whole numbers, decimals or fractions."""
+"""Arithmetic: exact evaluation of expressions with whole numbers, decimals or fractions."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class Expression:
 
 
 class Arithmetic(MathTask):
-    """An expression of `terms` numbers with up to `digits` digits each.
+    """Evaluate an expression of `terms` numbers with up to `digits` digits each.
 
     `operations` is a subset of `+-*/^`; a power has the exponent 2 or 3 and counts as one number. If `brackets` is
-    False, expressions have no brackets. The kind of numbers is sampled from `numbers` for each item: "integers"
+    False, expressions have no brackets. For each item, the kind of numbers is sampled from `numbers`: "integers"
     (divisions have no remainder, so a dividend may have more digits), "decimals" (up to two decimal places) or
     "fractions". Every level has millions of different items.
     """
@@ -96,7 +96,7 @@ class Arithmetic(MathTask):
         expression = generator.tree(terms) if brackets else generator.flat(terms)
         times, over = rng.choice(_SIGNS)
         text = expression.text.replace("*", times)
-        if kind != "fractions":  # in these, a/b is a number
+        if kind != "fractions":  # in expressions with fractions, a/b is a number
             text = text.replace("/", over)
         question = rng.choice(_QUESTIONS).format(text) + _FORMS[kind]
         answer = format_decimal(expression.value) if kind == "decimals" else format_number(expression.value)
@@ -104,7 +104,7 @@ class Arithmetic(MathTask):
 
 
 class _Generator:
-    """Generates random expressions with one kind of number."""
+    """Generator of random expressions with one kind of number."""
 
     def __init__(self, rng: Random, kind: str, operations: str, digits: int) -> None:
         self.rng, self.kind, self.digits = rng, kind, digits
@@ -144,17 +144,17 @@ class _Generator:
         if left == 1 or not {"+", "-"} & set(self.binary):
             return _combine(_literal(target, self.kind), "/", divisor)
         part = self.tree(left - 1)
-        rest = target - part.value  # this term makes the dividend a multiple of the divisor
+        rest = target - part.value  # adding this value makes the dividend a multiple of the divisor
         sign = "+" if "+" in self.binary else "-"
         return _combine(_combine(part, sign, _literal(rest if sign == "+" else -rest, self.kind)), "/", divisor)
 
     def flat(self, terms: int) -> Expression:
-        """Generate a sum of products and quotients, which needs no brackets."""
+        """Generate a sum of products and quotients without brackets."""
         rng = self.rng
         additive = [sign for sign in self.binary if sign in "+-"]
         multiplicative = [sign for sign in self.binary if sign in "*/"]
         sizes = [1]
-        for _ in range(terms - 1):  # a term extends the current product or starts the next one
+        for _ in range(terms - 1):  # each number extends the current product or starts a new one
             if multiplicative and (not additive or rng.random() < 0.5):
                 sizes[-1] += 1
             else:
@@ -188,7 +188,7 @@ def _literal(value: Fraction, kind: str) -> Expression:
 def _combine(left: Expression, sign: str, right: Expression) -> Expression:
     precedence = _SUM if sign in "+-" else _PRODUCT
     before = left.text if left.precedence >= precedence else f"({left.text})"
-    strict = sign in "-/*"  # a - (b + c), a / (b * c); also a * (b / c), to avoid ambiguity
+    strict = sign in "-/*"  # needs brackets in a - (b + c), a / (b * c) and, for clarity, a * (b / c)
     after = (
         right.text
         if right.precedence > precedence or (not strict and right.precedence >= precedence)

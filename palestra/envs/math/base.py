@@ -1,4 +1,4 @@
-"""Base class of generated questions whose answer is a number, a tuple of numbers or a formula."""
+"""Base class for generated questions with a number, a tuple of numbers or a formula as the answer."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from palestra.grading import Grade, grade_math
 
 
 class MathTask(GeneratedTask):
-    """Base class of generated math tasks; answers are graded by their value, not by their form."""
+    """Base class for generated math tasks; answers are graded by their value, not by their notation."""
 
-    inline = False  # grading an answer that is not a plain number may take a while
+    inline = False  # grading an answer that is not a plain number can be slow
 
     def grade(self, answer: str) -> Grade:
         return grade_math(answer, self.item.answer)

@@ -1,4 +1,4 @@
-"""Draw grayscale figures with Pillow: anti-aliased strokes, filled polygons and text labels, encoded as PNG."""
+"""Draw grayscale figures with Pillow: anti-aliased lines, filled polygons and text labels, encoded as PNG."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Box = tuple[int, int, int, int]  # left, top, right, bottom
 
 WHITE, SHADE, BLACK = 255, 208, 0
 FONT_SIZE = 20
-_OVERSAMPLING = 3  # strokes are drawn at this scale and then downsampled for anti-aliasing
+_OVERSAMPLING = 3  # lines are drawn at this scale and then downsampled for anti-aliasing
 
 
 class Canvas:
-    """A grayscale image. Draw all strokes and areas before the first call to `darkness` or `text`."""
+    """A grayscale image. Draw all lines and areas before the first call to `darkness` or `text`."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -34,7 +34,7 @@ class Canvas:
         self._image: Image | None = None
 
     def line(self, start: Point, end: Point, *, thickness: float = 2.0, dash: float = 0.0) -> None:
-        """Draw a line, or a dashed line with dashes of about the length `dash`."""
+        """Draw a line; if `dash` is not 0, it is dashed, and `dash` is the approximate length of a dash."""
         (x0, y0), (x1, y1) = start, end
         length = hypot(x1 - x0, y1 - y0)
         if dash and length > dash:
@@ -56,9 +56,9 @@ class Canvas:
     def arc(
         self, centre: Point, radius: float, start: float = 0.0, end: float = 360.0, *, thickness: float = 2.0
     ) -> None:
-        """Draw an arc of a circle from `start` to `end` degrees, measured clockwise from the right."""
+        """Draw an arc of a circle from `start` to `end`, in degrees clockwise from the positive x axis."""
         x, y = _enlarged(centre)
-        reach = (radius + thickness / 2) * _OVERSAMPLING  # Pillow draws the stroke inside this box
+        reach = (radius + thickness / 2) * _OVERSAMPLING  # Pillow draws the line inside this box
         box = (x - reach, y - reach, x + reach, y + reach)
         self._pen.arc(box, min(start, end), max(start, end), fill=BLACK, width=round(thickness * _OVERSAMPLING))
 
@@ -81,7 +81,7 @@ class Canvas:
         return WHITE * area - sum(self.image.crop(box).tobytes())
 
     def text(self, left: int, top: int, text: str) -> None:
-        """Write text on a white background, so that lines behind it do not make it unreadable."""
+        """Write text on a white background, so that it stays readable on top of lines."""
         self.image.paste(_rendered(text), (left, top))
 
     def png(self) -> bytes:
@@ -91,12 +91,12 @@ class Canvas:
 
 
 def text_size(text: str) -> tuple[int, int]:
-    """Return the width and height in pixels of a text drawn by `Canvas.text`."""
+    """Return the width and height of a text drawn by `Canvas.text`, in pixels."""
     return _rendered(text).size
 
 
 def _enlarged(point: Point) -> Point:
-    # The center of pixel (0, 0) of the downsampled image is at (1, 1) in the large one.
+    # The center of pixel (0, 0) of the downsampled image is at (1, 1) in the large image.
     shift = (_OVERSAMPLING - 1) / 2
     return point[0] * _OVERSAMPLING + shift, point[1] * _OVERSAMPLING + shift
 

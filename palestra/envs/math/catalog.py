@@ -20,11 +20,11 @@ _DATA_SPECS = [
     math_data("math:Math8K-3to5", "competition problems, levels 3 to 5", dataset="axon-rl/MATH-lvl3to5-8k"),
     math_data("math:Orz57K", "problems from Open-Reasoner-Zero", dataset="axon-rl/ORZ-57k"),
     math_data("math:DeepScaleR40K", "competition problems from DeepScaleR", dataset="axon-rl/DeepScaleR-40K"),
-    math_data("math:Geometry3K", "geometry problems with drawings", dataset="axon-rl/geometry3k", images="images"),
+    math_data("math:Geometry3K", "geometry problems with figures", dataset="axon-rl/geometry3k", images="images"),
     math_data("math:File-v0", "your own problems from a file, a folder or any data set"),
 ]
 
-# Name -> (entry point, summary, success rate of the random player by level).
+# Maps each name to (entry point, summary, success rate of the random player by level).
 _GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
     "Arithmetic": (
         "arithmetic:Arithmetic",
@@ -33,7 +33,7 @@ _GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
     ),
     "Algebra": (
         "algebra:Algebra",
-        "solve equations, systems and polynomials",
+        "solve equations and systems, and compute with polynomials",
         {"easy": 0.006, "hard": 0.001, "random": 0.002},
     ),
     "NumberTheory": (
@@ -43,7 +43,7 @@ _GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
     ),
     "WordProblems": (
         "word_problems:WordProblems",
-        "word problems of several steps",
+        "word problems with several steps",
         {"easy": 0.007, "hard": 0.004, "random": 0.004},
     ),
     "Geometry": (

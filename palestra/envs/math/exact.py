@@ -16,7 +16,7 @@ def format_number(value: Number) -> str:
 
 
 def format_decimal(value: Number) -> str:
-    """Return a fraction as a decimal without trailing zeros; 2 and 5 must be the only primes in its denominator."""
+    """Return a fraction as a decimal without trailing zeros; its denominator must have no prime factors but 2 and 5."""
     value = Fraction(value)
     places, rest = 0, value.denominator
     while rest % 10 == 0:
@@ -36,7 +36,7 @@ def format_tuple(values: Iterable[Number]) -> str:
 
 
 def format_sum(terms: Iterable[tuple[Number, str]]) -> str:
-    """Format terms (coefficient, symbol) in the usual notation, such as `3x^2 - x + 5`; return `0` without terms."""
+    """Format a sum of terms (coefficient, symbol), such as `3x^2 - x + 5`; an empty sum is `0`."""
     text = ""
     for factor, symbol in terms:
         if factor == 0:
@@ -53,7 +53,7 @@ def format_sum(terms: Iterable[tuple[Number, str]]) -> str:
 
 
 def format_polynomial(coefficients: Sequence[Number], variable: str = "x") -> str:
-    """Format a polynomial, highest power first; `coefficients` start with the constant."""
+    """Format a polynomial with the highest power first; `coefficients` starts with the constant term."""
     powers = ["", variable, *(f"{variable}^{power}" for power in range(2, len(coefficients)))]
     pairs = list(zip(coefficients, powers, strict=False))
     return format_sum(reversed(pairs))

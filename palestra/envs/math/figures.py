@@ -1,4 +1,4 @@
-"""Plane figures with given measures and one measure to find, and their rendering as labeled images."""
+"""Plane figures with given measures and one unknown measure, and functions that draw them as labeled images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.envs.math.canvas import SHADE, WHITE, Box, Canvas, Point, text_siz
 from palestra.envs.math.exact import Number, format_number
 
 WIDTH, HEIGHT, MARGIN = 420, 340, 46
-_PADDING = 2  # pixels around a label
+_PADDING = 2  # pixels of empty space around a label
 
 Names = tuple[str, ...]
 
@@ -20,10 +20,15 @@ Names = tuple[str, ...]
 class Measure:
     """A quantity defined by points of the figure.
 
-    `kind` is one of: "length" of the line between two points; "angle" at the second of three points; "area" or
-    "perimeter" of the polygon through the points; "difference" of the areas of two polygons, separated by "|";
-    "disc" (area) or "circumference" of the circle given by its center and a point on it; "sector" (area) or "arc"
-    (length), given by a point, the center and another point. Values of the last four kinds are multiples of pi.
+    `kind` is one of:
+        - "length" of the line between two points
+        - "angle" at the second of three points
+        - "area" or "perimeter" of the polygon through the points
+        - "difference" of the areas of two polygons, which are separated by "|" in `at`
+        - "disc" (area) or "circumference" of the circle given by its center and a point on the circle
+        - "sector" (area) or "arc" (length), given by a point, the center and another point
+
+    The values of the last four kinds are divided by pi.
     """
 
     kind: str
@@ -39,7 +44,7 @@ class Figure:
     points: Mapping[str, Point]
     lines: tuple[tuple[str, str], ...]
     target: Measure
-    question: str  # without the given measures
+    question: str  # does not include the given measures
     given: tuple[Measure, ...] = ()
     dashed: tuple[tuple[str, str], ...] = ()
     circles: tuple[tuple[str, str], ...] = ()  # center, and a point on the circle
@@ -61,7 +66,7 @@ def describe_measures(figure: Figure, unit: str) -> str:
 
 
 def draw_figure(figure: Figure, rng: Random, *, labelled: bool = True) -> bytes:
-    """Return a PNG image of the figure, randomly rotated and mirrored; `labelled` adds the given measures."""
+    """Return a PNG image of the figure, randomly rotated and mirrored; with `labelled`, it shows the given measures."""
     canvas = Canvas(WIDTH, HEIGHT)
     position = _positions(figure, rng)
     for outline in figure.shaded:
@@ -96,7 +101,7 @@ def draw_figure(figure: Figure, rng: Random, *, labelled: bool = True) -> bytes:
 
 
 def _positions(figure: Figure, rng: Random) -> dict[str, Point]:
-    """Return the position of every point on the canvas after a random rotation and reflection and scaling to fit."""
+    """Return the position of every point on the canvas after a random rotation, a random reflection, and scaling."""
     turn, mirror = rng.uniform(0, 2 * pi), rng.choice((-1, 1))
     extent = dict(figure.points)
     for centre, edge in figure.circles:  # a circle extends beyond its named points
@@ -115,14 +120,14 @@ def _positions(figure: Figure, rng: Random) -> dict[str, Point]:
 
 
 def _place_labels(canvas: Canvas, labels: list[tuple[str, list[Point]]]) -> None:
-    """Write each label at the candidate position where it covers the least and overlaps no other label."""
+    """Write each label at the candidate position where it hides the fewest lines and overlaps no other label."""
     taken: list[Box] = []
     for text, spots in labels:
         width, height = text_size(text)
         best: tuple[float, Box] | None = None
         for rank, (x, y) in enumerate(spots):
             if best is not None and best[0] <= 40.0 * rank:
-                break  # no later position can cost less
+                break  # no later position can have a lower cost
             left, top = round(x - width / 2), round(y - height / 2)
             box = (left - _PADDING, top - _PADDING, left + width + _PADDING, top + height + _PADDING)
             cost = canvas.darkness(box) + 40.0 * rank
@@ -137,7 +142,7 @@ def _place_labels(canvas: Canvas, labels: list[tuple[str, list[Point]]]) -> None
 
 
 def _beside_line(a: Point, b: Point, text: str) -> list[Point]:
-    """Return candidate positions for a label, next to the midpoint of a line."""
+    """Return candidate positions for a label next to the midpoint of a line."""
     width, height = text_size(text)
     length = _distance(a, b) or 1
     normal = (-(b[1] - a[1]) / length, (b[0] - a[0]) / length)
@@ -168,7 +173,7 @@ def _mark_angle(canvas: Canvas, at: list[Point]) -> list[Point]:
 
 
 def _around_point(point: Point, middle: Point) -> list[Point]:
-    """Return candidate positions for the name of a point, those away from the middle of the figure first."""
+    """Return candidate positions for the name of a point, starting on the side away from the middle of the figure."""
     out = atan2(point[1] - middle[1], point[0] - middle[0])
     return [
         (point[0] + cos(out + aside) * away, point[1] + sin(out + aside) * away)
@@ -178,7 +183,7 @@ def _around_point(point: Point, middle: Point) -> list[Point]:
 
 
 def _draw_dimension(canvas: Canvas, a: Point, b: Point, middle: Point) -> tuple[Point, Point]:
-    """Draw a dimension line for a side that contains another point, so that its label clearly means the whole side."""
+    """Draw a dimension line for a side that contains another point, so that its label refers to the whole side."""
     length = _distance(a, b) or 1
     across = (-(b[1] - a[1]) / length, (b[0] - a[0]) / length)
     outside = -1 if across[0] * (middle[0] - a[0]) + across[1] * (middle[1] - a[1]) > 0 else 1
@@ -191,7 +196,7 @@ def _draw_dimension(canvas: Canvas, a: Point, b: Point, middle: Point) -> tuple[
 
 
 def _between(point: Point, a: Point, b: Point) -> bool:
-    """Return whether a point lies on the line between `a` and `b`, but not at its ends."""
+    """Return whether a point is on the line between `a` and `b`, but not at an end."""
     first, second = _distance(a, point), _distance(point, b)
     return min(first, second) > 1 and first + second - _distance(a, b) < 0.01
 

@@ -46,7 +46,7 @@ _UNITS = ("cm", "m", "mm", "km", "inches", "feet", "miles", "units")
 
 
 class Geometry(MathTask):
-    """Questions about a figure drawn to scale; the observation is text with a PNG image.
+    """Questions about a figure that is drawn to scale; the observation is text with a PNG image.
 
     `kinds` is a subset of KINDS; `size` bounds most lengths. `measures` selects where the given lengths and angles
     appear: in the "picture", in the "text", or in "both". There are several hundred thousand different items at the

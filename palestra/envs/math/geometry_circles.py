@@ -27,7 +27,7 @@ def circle(rng: Random, size: int) -> Figure:
     if radius_given:
         points: dict[str, Point] = {"O": (0, 0), a: edge}
         lines, given, hidden = (("O", a),), length("O", a, radius), frozenset[str]()
-        statement = f"O is the centre of the circle and {a} lies on it."
+        statement = f"O is the center of the circle and {a} lies on it."
     else:
         points = {"O": (0, 0), a: edge, b: (-edge[0], -edge[1])}
         lines, given, hidden = ((a, b),), length(a, b, 2 * radius), frozenset({"O"})
@@ -59,7 +59,7 @@ def sector(rng: Random, size: int) -> Figure:
         given=(length("O", a, radius), angle_at(a, "O", b, angle)),
         target=Measure(kind=kind, at=(a, "O", b), value=value),
         question=(
-            f"O is the centre of the circle. The {what} between {a} and {b} is k times π. "
+            f"O is the center of the circle. The {what} between {a} and {b} is k times π. "
             "What is k? Give the exact value, as a fraction if necessary."
         ),
     )
@@ -78,7 +78,7 @@ def inscribed_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
         circles=(("O", a),),
         given=(given,),
         target=target,
-        question=(f"{a}, {b} and {c} lie on the circle with centre O. How many degrees is angle {''.join(target.at)}?"),
+        question=(f"{a}, {b} and {c} lie on the circle with center O. How many degrees is angle {''.join(target.at)}?"),
     )
 
 
@@ -94,7 +94,7 @@ def tangent(rng: Random, size: int) -> Figure:
         circles=(("O", t),),
         given=tuple(sides),
         target=target,
-        question=(f"The line {p}{t} is tangent to the circle with centre O at {t}. How long is {''.join(target.at)}?"),
+        question=(f"The line {p}{t} is tangent to the circle with center O at {t}. How long is {''.join(target.at)}?"),
     )
 
 
@@ -113,7 +113,7 @@ def chord(rng: Random, size: int) -> Figure:
         given=tuple(sides),
         target=target,
         question=(
-            f"{a}{b} is a chord of the circle with centre O, and {m} is the foot of the perpendicular from O to "
+            f"{a}{b} is a chord of the circle with center O, and {m} is the foot of the perpendicular from O to "
             f"{a}{b}. How long is {''.join(target.at)}?"
         ),
     )

@@ -10,7 +10,7 @@ from palestra.envs.math.canvas import Point
 from palestra.envs.math.exact import Number
 from palestra.envs.math.figures import Measure
 
-LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # without O, which is reserved for centers, and I and J, which are hard to read
+LETTERS = "ABCDEFGHKLMNPQRSTUVWXYZ"  # excludes O, which is reserved for centers, and I and J, which are hard to read
 PYTHAGOREAN_TRIPLES = (
     (3, 4, 5),
     (5, 12, 13),
@@ -21,7 +21,7 @@ PYTHAGOREAN_TRIPLES = (
     (9, 40, 41),
     (28, 45, 53),
 )
-_BALANCED = tuple(sides for sides in PYTHAGOREAN_TRIPLES if sides[0] * 4 >= sides[1])  # without very flat triangles
+_BALANCED = tuple(sides for sides in PYTHAGOREAN_TRIPLES if sides[0] * 4 >= sides[1])  # excludes very flat triangles
 
 
 def letters(rng: Random, count: int) -> list[str]:
@@ -49,13 +49,13 @@ def pythagorean_triple(rng: Random, size: int) -> tuple[int, int, int]:
 
 
 def balanced_pair(rng: Random, size: int) -> tuple[int, int]:
-    """Return two random lengths, neither of which is more than three times the other."""
+    """Return two random lengths; the larger is at most about three times the smaller."""
     first = rng.randint(3, size)
     return first, rng.randint(max(2, first // 3), min(size, 3 * first))
 
 
 def apex(first: float, second: float, base: float = 10.0) -> Point:
-    """Return the apex of the triangle on (0, 0) and (base, 0) with these base angles in degrees."""
+    """Return the apex of the triangle with base corners (0, 0) and (base, 0) and these base angles in degrees."""
     t, u = tan(radians(first)), tan(radians(second))
     if abs(first - 90) < 1e-9:
         return 0.0, base * u

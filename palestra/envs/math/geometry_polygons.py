@@ -116,7 +116,7 @@ def frame(rng: Random, size: int) -> Figure:
 
 
 def house(rng: Random, size: int) -> Figure:
-    """Generate a rectangle with a triangle on top, and ask for the area or the perimeter of the whole figure."""
+    """Generate a rectangle with a triangle on top; the question is the area or the perimeter of the whole figure."""
     names = a, b, c, tip, d = tuple(letters(rng, 5))
     half, rise, slope = pythagorean_triple(rng, size)
     high = rng.randint(max(2, half // 2), max(4, 3 * half))
@@ -153,7 +153,7 @@ def quadrilateral_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
         last = 360 - first - second - third
         if not 50 <= last <= 140:
             continue
-        # Two sides have fixed lengths; the last corner is the intersection of the two other sides.
+        # Two sides have fixed lengths; the last corner is the intersection of the other two sides.
         ab, ad = 10.0, rng.uniform(6, 11)
         corner = (ad * cos(radians(first)), ad * sin(radians(first)))
         from_b, from_d = radians(180 - second), radians(first + 180 + last)

@@ -107,7 +107,7 @@ def exterior_angle(rng: Random, size: int) -> Figure:  # noqa: ARG001
 
 
 def parallel_lines(rng: Random, size: int) -> Figure:  # noqa: ARG001
-    a, b, c, d, e, f, p, q = letters(rng, 8)  # ab and cd are parallel, ef crosses them at p and q
+    a, b, c, d, e, f, p, q = letters(rng, 8)  # ab and cd are parallel; ef crosses them at p and q
     tilt = rng.choice([*range(35, 80), *range(100, 145)])
     shift = 5 / tan(radians(tilt))
     points: dict[str, Point] = {p: (0, 0), q: (shift, 5), a: (-6, 0), b: (6, 0), c: (shift - 6, 5), d: (shift + 6, 5)}
@@ -142,7 +142,7 @@ def parallel_lines(rng: Random, size: int) -> Figure:  # noqa: ARG001
 
 
 def similar(rng: Random, size: int) -> Figure:
-    a, b, c, d, e = letters(rng, 5)  # d on ab, e on ac, de parallel to bc
+    a, b, c, d, e = letters(rng, 5)  # d is on ab, e is on ac, and de is parallel to bc
     part, rest = rng.randint(2, size), rng.randint(2, size)
     while not 1 / 3 <= part / rest <= 3:
         part, rest = rng.randint(2, size), rng.randint(2, size)
@@ -166,7 +166,7 @@ def similar(rng: Random, size: int) -> Figure:
     else:
         pair = [length(a, e, ratio * whole), length(e, c, whole - ratio * whole)]
     target, given = pair
-    if given.value.denominator != 1:  # measures in the image should be easy to read
+    if given.value.denominator != 1:  # show only whole numbers in the image
         given, target = length(b, c, bottom), length(d, e, ratio * bottom)
     return Figure(
         kind="similar",
@@ -183,7 +183,7 @@ def similar(rng: Random, size: int) -> Figure:
 
 def two_triangles(rng: Random, size: int) -> Figure:
     """Generate two right triangles that share a side, whose length must be computed first."""
-    a, b, c, d = letters(rng, 4)  # right angles at b and c; ac is shared
+    a, b, c, d = letters(rng, 4)  # the right angles are at b and c; the triangles share ac
     chains = [
         (first, second)
         for first in PYTHAGOREAN_TRIPLES
@@ -199,7 +199,7 @@ def two_triangles(rng: Random, size: int) -> Figure:
     other = next(leg for leg in second[:2] if leg * factor != shared) * factor
     slope = second[2] * factor
     turn = atan2(two, one)
-    # b is at the origin, a on the right and c above; d lies beyond the line ac, and cd is perpendicular to ac.
+    # b is at the origin, a on its right and c above it; d is on the other side of ac, and cd is perpendicular to ac.
     points: dict[str, Point] = {a: (one, 0), b: (0, 0), c: (0, two)}
     points[d] = (other * sin(turn), two + other * cos(turn))
     kind = rng.choice(("second", "first", "area", "perimeter"))

@@ -15,13 +15,13 @@ from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 DIGITS = "0123456789ABCDEF"
 QuestionAnswer = tuple[str, str]
-_SIEVE = 100_000  # limit of the table of primes
+_SIEVE = 100_000  # upper limit of the table of primes
 
 
 class NumberTheory(MathTask):
-    """Greatest common divisors, modular powers and inverses, the Chinese remainder theorem, divisors, primes, bases.
+    """Questions about common divisors, modular arithmetic, the Chinese remainder theorem, primes and number bases.
 
-    `kinds` is a subset of KINDS; `digits` is the approximate length of the numbers. There are several hundred thousand
+    `kinds` is a subset of KINDS; `digits` is the approximate number of digits. There are several hundred thousand
     different items at the easy level and millions at the other levels.
     """
 
@@ -88,7 +88,7 @@ def primes() -> tuple[int, ...]:
 
 
 def _factored(rng: Random, digits: int) -> dict[int, int]:
-    """Return the factors {prime: exponent} of a random number of about `digits` digits; only one prime may be large."""
+    """Return the factors {prime: exponent} of a random number of about `digits` digits with at most one large prime."""
     limit = 10**digits
     small = primes()
     powers: dict[int, int] = {}
@@ -212,7 +212,7 @@ def _totient(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def _count_coprime(rng: Random, digits: int) -> QuestionAnswer:
-    """Generate a question that is solved by inclusion-exclusion over several primes."""
+    """Generate a question that can be solved by inclusion-exclusion over several primes."""
     chosen = sorted(rng.sample(primes()[:12], rng.randint(2, 4)))
     top = _number(rng, max(2, digits - 1))
     count = 0
@@ -232,7 +232,7 @@ def _next_prime(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def is_prime(n: int) -> bool:
-    """Run the Miller-Rabin test with bases for which it is exact for every n below 3 * 10^24."""
+    """Run the Miller-Rabin test with bases that make it exact for every n below 3 * 10^24."""
     if n < 2:
         return False
     bases = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
@@ -267,7 +267,7 @@ def _order(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def order_modulo(a: int, p: int) -> int:
-    """Return the multiplicative order of `a` modulo the prime `p`, by removing prime factors from p - 1."""
+    """Return the multiplicative order of `a` modulo the prime `p`, computed by removing prime factors from p - 1."""
     order = rest = p - 1
     q = 2
     while rest > 1:
@@ -290,7 +290,7 @@ def _congruence(rng: Random, digits: int) -> QuestionAnswer:
     x = rng.randrange(m)
     b = a * x % m
     if rng.random() < 0.15 and shared > 1:
-        b = (b + rng.randint(1, shared - 1)) % m  # no longer a multiple of the common divisor
+        b = (b + rng.randint(1, shared - 1)) % m  # makes b no longer a multiple of the common divisor
     solvable = b % shared == 0
     top = m - 1
     if solvable and rng.random() < 0.5:

@@ -20,7 +20,7 @@ class MathProblems(DataTask):
     with `\boxed{42}`. `grader` is the name of a registered grader, `module:function`, or a function.
     """
 
-    inline = False  # grading an answer that is not a plain number may take a while
+    inline = False  # grading an answer that is not a plain number can be slow
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class MathProblems(DataTask):
 
 
 def final_answer(text: str) -> str:
-    r"""Return the text after the last `####` of a solution, else the last `\boxed{}` content, else the whole text."""
+    r"""Return the text after the last `####`, else the content of the last `\boxed{}`, else the whole text."""
     _, marker, after = text.rpartition("####")
     if marker:
         return after.strip()

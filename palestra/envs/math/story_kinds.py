@@ -23,7 +23,7 @@ StoryKind = Callable[[Random, int, int], Story]  # (rng, steps, size) -> story
 
 
 def collection(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story in which friends find, lose and give away items of their collections."""
+    """Generate a story about friends who gain, lose and give away items of their collections."""
     friends = people(rng, 2 if steps < 4 else 3)
     thing = rng.choice(SMALL_THINGS)
     owns: dict[str, int] = {}
@@ -132,8 +132,8 @@ def shopping(rng: Random, steps: int, size: int) -> Story:
 
 
 def travel(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about a trip at several constant speeds, and ask for a distance, a time or an average speed."""
-    who = rng.choice(("A train", "A bus", "A lorry", "A coach", "A ferry", "A cyclist"))
+    """Generate a story about a trip with several speeds; the question is a distance, a time or an average speed."""
+    who = rng.choice(("A train", "A bus", "A truck", "A car", "A ferry", "A cyclist"))
     fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
     legs = max(1, (steps + 1) // 2)
     speeds = [rng.randint(fastest // 2, fastest) for _ in range(legs)]
@@ -141,31 +141,31 @@ def travel(rng: Random, steps: int, size: int) -> Story:
     sentences = []
     for i, (speed, time) in enumerate(zip(speeds, hours, strict=True)):
         start = who if i == 0 else f"Then {who[0].lower()}{who[1:]}".replace("Then a ", "Then the ")
-        sentences.append(f"{start} travels for {counted(time, 'hours')} at {speed} kilometres per hour.")
+        sentences.append(f"{start} travels for {counted(time, 'hours')} at {speed} kilometers per hour.")
     distance = sum(speed * time for speed, time in zip(speeds, hours, strict=True))
     subject = f"the {who.split()[1]}"
     which = rng.randrange(3)
     if which == 0 and steps > 1:
         back = rng.choice([speed for speed in range(fastest // 3, fastest + 1) if distance % speed == 0] or speeds)
-        sentences.append(f"In the end, {subject} returns by the same route at a constant {back} kilometres per hour.")
+        sentences.append(f"In the end, {subject} returns by the same route at a constant {back} kilometers per hour.")
         question = "How many hours does the return trip take? Give the exact value, as a fraction if necessary."
         return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance, back))
     if which == 1 and steps > 1:
         rest = rng.randint(1, 3)
         sentences.append(f"In addition, {subject} stops for {counted(rest, 'hours')} on the way.")
         question = (
-            f"What is the average speed of {subject} over the whole time, including the stop, in kilometres per hour? "
+            f"What is the average speed of {subject} over the whole time, including the stop, in kilometers per hour? "
             "Give the exact value, as a fraction if necessary."
         )
         return Story(
             kind="travel", sentences=sentences, question=question, answer=Fraction(distance, sum(hours) + rest)
         )
-    question = f"How many kilometres does {subject} travel in all?"
+    question = f"How many kilometers does {subject} travel in all?"
     return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance))
 
 
 def production(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about machines whose products are packed into boxes, except for the faulty ones."""
+    """Generate a story about machines whose products, except for faulty ones, are packed into boxes."""
     place, thing = rng.choice(
         (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
     )
@@ -205,7 +205,7 @@ def production(rng: Random, steps: int, size: int) -> Story:
 
 
 def ages(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story that defines each age relative to the previous one, in random order if there are many steps."""
+    """Generate a story that states each age relative to another; with many steps, the sentences are in random order."""
     family = people(rng, min(max(2, steps), 7))
     age = {family[0].name: rng.randint(3, 12)}
     sentences = [f"{family[0].name} is {age[family[0].name]} years old."]
@@ -240,13 +240,13 @@ def ages(rng: Random, steps: int, size: int) -> Story:
 
 
 def shares(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about selling a fraction of the stock every day, and ask for its initial or final size."""
+    """Generate a story about selling part of the stock every day; the question is its initial or final size."""
     owner, thing = rng.choice(
         (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
     )
     days = DAYS[: min(max(1, steps), 7)]
     backwards = steps > 2 and rng.random() < 0.5
-    left = rng.randint(2, max(4, size))  # size at the end, from which the story is constructed backward
+    left = rng.randint(2, max(4, size))  # final stock; the story is constructed backward from it
     parts: list[str] = []
     number = Fraction(left)
     for day in reversed(days):
@@ -273,7 +273,7 @@ def shares(rng: Random, steps: int, size: int) -> Story:
 
 
 def savings(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about saving and spending every week, and ask for the balance or the number of weeks."""
+    """Generate a story about saving and spending every week; the question is the balance or the number of weeks."""
     saver = people(rng, 1)[0].name
     start, earned = rng.randint(0, size) * 2, rng.randint(5, max(8, size))
     sentences = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
@@ -294,15 +294,15 @@ def savings(rng: Random, steps: int, size: int) -> Story:
     goal = start + rng.randint(gain, 25 * gain)
     needed = -((start - goal) // gain)
     sentences.append(f"{saver} wants to buy a bicycle for ${goal}.")
-    question = "After how many whole weeks is there enough money in the box for the first time to buy the bicycle?"
+    question = "What is the smallest number of weeks after which there is enough money in the box to buy the bicycle?"
     return Story(kind="savings", sentences=sentences, question=question, answer=Fraction(needed))
 
 
 def seats(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about selling tickets for the seats of a theater."""
+    """Generate a story about ticket sales of a theater."""
     rows, each = rng.randint(4, 12 + size // 5), rng.randint(5, 12 + size // 5)
     all_seats = rows * each
-    sentences = [f"A theatre has {rows} rows of {each} seats."]
+    sentences = [f"A theater has {rows} rows of {each} seats."]
     sold = Fraction(0)
     shows = max(1, min(steps - 1, 4))
     for show in ("first", "second", "third", "fourth")[:shows]:
@@ -324,7 +324,7 @@ def seats(rng: Random, steps: int, size: int) -> Story:
         question, answer = f"How many tickets are sold{' in all' if shows > 1 else ''}?", sold
     else:
         sentences.append(f"A ticket costs ${price}.")
-        question, answer = "How many dollars does the theatre earn from ticket sales?", sold * price
+        question, answer = "How many dollars does the theater earn from ticket sales?", sold * price
         if steps > 4:
             rent = rng.randint(1, int(answer) - 1)
             sentences.append(

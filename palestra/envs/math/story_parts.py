@@ -15,7 +15,7 @@ SMALL_THINGS = (
     *("marbles", "stickers", "shells", "stamps", "beads", "buttons", "postcards", "pencils", "pebbles", "badges"),
     *("acorns", "coins", "comics", "feathers", "tokens", "balloons", "crayons", "walnuts", "chestnuts", "ribbons"),
 )
-GOODS = (  # goods of a shop, singular and plural
+GOODS = (  # goods sold in a shop, in singular and plural
     *(("a notebook", "notebooks"), ("a lamp", "lamps"), ("a mug", "mugs"), ("a scarf", "scarves"), ("a pen", "pens")),
     *(("a towel", "towels"), ("a bowl", "bowls"), ("a kite", "kites"), ("a puzzle", "puzzles"), ("a plant", "plants")),
     *(("an umbrella", "umbrellas"), ("a candle", "candles"), ("a ball", "balls"), ("a brush", "brushes")),
@@ -27,11 +27,11 @@ _DISTRACTORS = (
     "It is {n} degrees outside.",
     "The nearest bakery is {n} minutes away on foot.",
     "{name} lives next door, at number {n}.",
-    "{name}, who is {n} years old, watches.",
+    "{name}, who is {n} years old, is watching.",
     "A clock on the wall is {n} minutes fast.",
     "The day before, {name} read {n} pages of a novel.",
     "On the way, {name} counts {n} parked cars.",
-    "{name} has been a neighbour for {n} years.",
+    "{name} has lived in the neighborhood for {n} years.",
 )
 
 
@@ -64,7 +64,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def distracting_sentences(rng: Random, count: int, sentences: Sequence[str]) -> list[str]:
-    """Return random sentences with irrelevant numbers, about people who do not occur in the story."""
+    """Return random sentences with irrelevant numbers, about people who do not appear in the story."""
     text = " ".join(sentences)
     others = [name for name, _ in PEOPLE if name not in text]
     names = rng.sample(others, count)

@@ -16,8 +16,8 @@ from palestra.envs.tasks.generated import Levels, check_int, check_subset
 class WordProblems(MathTask):
     """Grade-school word problems.
 
-    `kinds` is a subset of KINDS, `steps` the number of events, `size` a bound on the initial numbers, and `distractors`
-    the number of sentences with irrelevant numbers. Every level has millions of different items.
+    `kinds` is a subset of KINDS, `steps` is the number of events, `size` bounds the initial numbers, and `distractors`
+    is the number of sentences with irrelevant numbers. Every level has millions of different items.
     """
 
     levels: ClassVar[Levels] = {

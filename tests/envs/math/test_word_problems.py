@@ -82,7 +82,7 @@ def travel(lines: list[str], question: str) -> Fraction:
         return Fraction(distance, int(back[1]))
     if rest := re.search(r"stops for (\d+)", lines[-1]):
         return Fraction(distance, sum(hours for hours, _ in legs) + int(rest[1]))
-    assert "kilometres does" in question
+    assert "kilometers does" in question
     return Fraction(distance)
 
 
