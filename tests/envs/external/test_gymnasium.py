@@ -1,4 +1,4 @@
-"""Test Gymnasium environments that are played as text."""
+"""Test the text interface to Gymnasium environments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_frozen_lake_is_solved_with_words() -> None:
     assert info["max_turns"] == env.max_turns == 100
     for text in ("FrozenLake", "one of: left, down, right, up", "\\boxed{left}", "100 turns", "[S]FFF"):
         assert text in str(prompt)
-    assert "import gymnasium" not in str(prompt)  # this part of the docstring is for programmers
+    assert "import gymnasium" not in str(prompt)  # the programming example in the docstring is not part of the prompt
     step = walk(env, "down", "DOWN ", "right", "right", "down")
     assert "HF[F]G" in str(step.observation)
     assert "success" not in step.info
@@ -103,10 +103,10 @@ def test_balancing_is_success_and_falling_is_not() -> None:
         step = walk(env, "1")
     assert step.terminated
     assert step.reward == 1.0
-    assert step.info["success"] is False  # each step earns 1, including the one in which the pole falls
+    assert step.info["success"] is False  # each step earns reward 1, including the last step, in which the pole falls
     env.reset(seed=0)
     step = env.step("\\boxed{0}")
-    while not step.done:  # push in the direction in which the pole leans
+    while not step.done:  # push the cart in the direction in which the pole leans
         place, drift, angle, speed = env._observation
         step = walk(env, "1" if angle + speed + 0.1 * (place + drift) > 0 else "0")
     assert step.truncated
@@ -134,7 +134,7 @@ def test_observations_are_rounded_unless_a_render_function_is_given() -> None:
 
 
 class Spaced(gymnasium.Env[Any, Any]):
-    """Return the received action as observation."""
+    """Env that returns the received action as the observation."""
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
         self.action_space = space
@@ -252,7 +252,7 @@ def test_sampling_actions_does_not_affect_the_env() -> None:
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """Random walk that can be neither copied nor pickled."""
+    """Random walk env that can be neither copied nor pickled."""
 
     def __init__(self, info: dict[str, Any] | None = None) -> None:
         self.action_space = gymnasium.spaces.Discrete(2)
@@ -271,7 +271,7 @@ class Corridor(gymnasium.Env[Any, Any]):
 
 
 class PartialCopy(Corridor, EzPickle):
-    """Random walk whose copies contain only the constructor arguments, as those of LunarLander and MuJoCo envs."""
+    """Random walk env that copies only its constructor arguments, like LunarLander and MuJoCo envs."""
 
     def __init__(self) -> None:
         EzPickle.__init__(self)
@@ -304,7 +304,7 @@ class Irreproducible(Corridor):
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
         if action:
-            raise OSError("the simulator died")
+            raise OSError("the simulator crashed")
         self.at = next(self.states)
         return self.at, 0.0, False, False, {}
 
@@ -315,7 +315,7 @@ def test_failures_of_the_env_raise_env_failed() -> None:
     walk(env, "0")
     with pytest.raises(EnvFailed, match="neither be copied nor replayed"):
         env.fork()
-    with pytest.raises(EnvFailed, match="the simulator died"):
+    with pytest.raises(EnvFailed, match="the simulator crashed"):
         walk(env, "1")
     with pytest.raises(EpisodeOver, match="failed"):
         walk(env, "0")

@@ -1,4 +1,4 @@
-r"""Play ten thousand malformed and unusual actions in every registered game: no string may crash a game."""
+r"""Verify that no action string crashes a registered game, using ten thousand malformed and unusual actions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from palestra.envs.games.base import MAX_MOVE_LENGTH, LanguageGame
 from palestra.parsing import boxed, last_boxed
 
 IDS = palestra.list_envs("game")
-EXAMPLES, ACTIONS = 15, 12  # generated action sequences per game, and actions per sequence
+EXAMPLES, ACTIONS = 15, 12  # number of generated action sequences per game, and number of actions per sequence
 
 MEGA = 1 << 20
 NUMBER = "9" * 10_000
 
-INSIDE = [  # contents of the boxed answer
+INSIDE = [  # text inside \boxed{}
     "",
     " ",
     "\n",
@@ -63,7 +63,7 @@ INSIDE = [  # contents of the boxed answer
     "999999999 999999999 999999999",
     "2147483648",
     "18446744073709551616 1",
-    "\u0661",  # digits of other scripts, which int() accepts
+    "\u0661",  # the next entries are digits of other scripts, some of which int() accepts
     "\u0661 \u0662 \u0663",
     "\u0967\u0968 \u0969",
     "\uff11 \uff12",
@@ -74,9 +74,9 @@ INSIDE = [  # contents of the boxed answer
     "\u4e00\u4e8c\u4e09",
     "\u2163",
     "\u0410 \u0412",  # letters that look like A and B
-    "\u212a",  # lower() turns it into an ASCII k
-    "\u0130",  # lower() turns it into two characters
-    "\u00df" * 5,  # upper() turns these into ten letters
+    "\u212a",  # lower() returns an ASCII k
+    "\u0130",  # lower() returns two characters
+    "\u00df" * 5,  # upper() returns ten letters
     "\ufb01\ufb02",
     "\u01c5",
     "e\u0301" * 5,
@@ -190,7 +190,7 @@ WHOLE = [  # complete actions
 
 @lru_cache
 def new_game(env_id: str) -> LanguageGame:
-    """Return a game after its reset; tests play forks of it."""
+    """Return a game that has been reset; the tests play forks of it."""
     env = cast(LanguageGame, palestra.make(env_id))
     env.reset(seed=7)
     return env
@@ -204,7 +204,7 @@ def real_moves(env_id: str) -> list[str]:
 
 
 def check(env_id: str, actions: Iterable[str]) -> None:
-    """Play the actions in order, restart whenever the game ends, and check the invariants of every step."""
+    """Play the actions in order, restarting whenever the game ends, and check the invariants of every step."""
     env = new_game(env_id).fork()
     low, high = env.reward_range
     for action in actions:
@@ -213,7 +213,7 @@ def check(env_id: str, actions: Iterable[str]) -> None:
         observation, reward, terminated, truncated, info = env.step(action)
         assert isinstance(observation, str)
         assert 0 < len(observation) < 20_000
-        observation.encode()  # no unpaired surrogates, which JSON and tokenizers reject
+        observation.encode()  # raises for unpaired surrogates, which JSON and tokenizers reject
         assert "\x00" not in observation
         assert low <= reward <= high
         assert truncated is False
@@ -256,7 +256,7 @@ fragments = st.sampled_from(["\\boxed{", "{", "}", "\\", "1", " ", ",", "A", "up
 
 @st.composite
 def corrupted(draw: st.DrawFn, move: str) -> str:
-    """Generate a variant of `move` with characters inserted, deleted, duplicated or reversed."""
+    """Generate a variant of `move` with inserted, deleted, duplicated or reversed characters."""
     at = draw(st.integers(0, len(move)))
     to = draw(st.integers(at, len(move)))
     part = draw(st.sampled_from([move[at:to], "", move[at:to] * 2, move[at:to][::-1], move[at:to].swapcase()]))
@@ -264,7 +264,7 @@ def corrupted(draw: st.DrawFn, move: str) -> str:
 
 
 def crossed(parts: tuple[str, str, int]) -> str:
-    """Combine the start of one move and the end of another into a well-formed move that may break the rules."""
+    """Combine the start of one move with the end of another; the result may break the rules."""
     one, other, at = parts
     return one[:at] + other[at:]
 

@@ -24,7 +24,7 @@ def new_game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Crosswords:
 
 
 def read_board(text: object) -> tuple[dict[tuple[int, int], str], list[re.Match[str]]]:
-    """Parse cells and clues from the observation."""
+    """Parse the cells and the clues from the observation."""
     lines = str(text).split("\n")
     grid = {
         (int(line[1:4]), column): line[5 + 4 * column]
@@ -83,7 +83,7 @@ def test_the_grid_is_a_crossword_that_fits_the_budget(words: int, hardcore: bool
     listed = clues(hardcore)
     assert all(clue[5] in listed.values() for clue in entries)
     places = [cells_of(clue) for clue in entries]
-    assert sorted(runs(set(grid))) == sorted(places)  # adjacent letters always belong to a common word
+    assert sorted(runs(set(grid))) == sorted(places)  # adjacent letters always belong to the same word
     reached = set(places[0])
     for _ in places:
         reached.update(cell for place in places if reached & set(place) for cell in place)
@@ -92,7 +92,7 @@ def test_the_grid_is_a_crossword_that_fits_the_budget(words: int, hardcore: bool
     for clue, place in zip(entries, places, strict=True):
         for cell, letter in zip(place, answers()[clue[5]], strict=True):
             assert letters.setdefault(cell, letter) == letter
-    assert {row for row, _ in grid} == set(range(env.height))  # no empty margin
+    assert {row for row, _ in grid} == set(range(env.height))  # the grid has no empty rows or columns
     assert {column for _, column in grid} == set(range(env.width))
 
 

@@ -31,14 +31,14 @@ def play(env: FifteenPuzzle, move: str) -> Step:
 
 
 def tiles_of(env: FifteenPuzzle) -> Tiles:
-    """Parse the tiles from the board, 0 for the gap."""
+    """Parse the tiles from the board, with 0 for the gap."""
     rows = [line.split() for line in env.board().splitlines()]
     assert {len(row) for row in rows} == {len(rows)}
     return tuple(int(word.replace("__", "0")) for row in rows for word in row)
 
 
 def slid(tiles: Tiles, move: str) -> Tiles | None:
-    """Reference implementation of a move on coordinates."""
+    """Return the tiles after a move, computed with coordinates as a reference implementation."""
     size = int(len(tiles) ** 0.5)
     row, col = divmod(tiles.index(0), size)
     row, col = row + FROM[move][0], col + FROM[move][1]
@@ -49,7 +49,7 @@ def slid(tiles: Tiles, move: str) -> Tiles | None:
 
 
 def solve(env: FifteenPuzzle) -> int:
-    """Let the expert play to the end; return the number of turns used."""
+    """Play with the expert to the end of the game, and return the number of turns used."""
     while env.ending is None:
         step = env.step(env.expert_action())
         assert "invalid" not in step.info
@@ -135,7 +135,7 @@ def test_every_board_is_solved_within_the_budget(num_rows: int, max_turns: int, 
 def test_the_expert_plays_a_shortest_plan(num_rows: int, seeds: int) -> None:
     for seed in range(seeds):
         env = game(seed=seed, num_rows=num_rows, max_turns=20)
-        for _ in range(seed % 4):  # also start from scrambled boards
+        for _ in range(seed % 4):  # also start after random moves
             if env.ending is None:
                 env.step(env.sample_random_action())
         shortest = env.turn + distances(num_rows).get(tiles_of(env), 20)

@@ -26,7 +26,7 @@ def play(env: Game2048, move: str) -> Step:
 
 
 def parse_board(board: object) -> list[list[int]]:
-    """Parse the tiles from the board, 0 for an empty cell."""
+    """Parse the tiles from the board, with 0 for an empty cell."""
     return [[0 if cell == "." else int(cell) for cell in line.split()] for line in str(board).splitlines()]
 
 
@@ -41,7 +41,7 @@ boards = st.lists(ranks, min_size=16, max_size=16)
 
 
 def reference_slide(line: list[int]) -> list[int]:
-    """Reference implementation: in every run of equal tiles, pairs merge from the front."""
+    """Reference implementation, which merges the pairs in every run of equal tiles from the front."""
     merged: list[int] = []
     for rank, run in groupby([rank for rank in line if rank]):
         pairs, single = divmod(len(list(run)), 2)
@@ -108,7 +108,7 @@ def test_reaching_the_target_wins() -> None:
 def test_a_board_without_a_move_is_lost() -> None:
     env = game(seed=2)
     put(env, "8 16 8 16", "16 8 16 8", "8 16 8 16", "8 64 32 .")
-    step = play(env, "right")  # leaves one empty cell, and the tile that appears in it cannot merge
+    step = play(env, "right")  # leaves one empty cell, where a new tile appears that cannot merge
     assert (step.terminated, step.reward, step.info["ending"]) == (True, 0.0, "lost")
     assert "largest tile was 64" in str(step.observation)
 
@@ -145,7 +145,7 @@ def test_an_unreadable_move_ends_the_game(text: str) -> None:
         {"board_size": 2},
         {"board_size": 9},
         {"board_size": 3, "target_tile": 2048, "max_turns": 5000},
-        {"target_tile": 512, "max_turns": 50},  # GEM's turn limits are too low to reach the target
+        {"target_tile": 512, "max_turns": 50},  # GEM's turn limit for this target is too low to reach it
         {"target_tile": 2048, "max_turns": 100},
         {"target_tile": 128, "max_turns": None},
     ],
@@ -179,7 +179,7 @@ def test_partial_credit_follows_the_largest_tile() -> None:
     env = game("easy", partial_credit=True)
     put(env, "4 4 . .", ". . . .", ". . . .", "2 . . .")
     assert env.progress() == 0.0
-    assert play(env, "left").reward == pytest.approx(1 / 4)  # reaching 8 is one of four doublings from 4 to 64
+    assert play(env, "left").reward == pytest.approx(1 / 4)  # 8 is the first of four doublings from 4 to 64
     rewards = [1 / 4]
     while env.ending is None:
         rewards.append(env.step(env.expert_action()).reward)
@@ -187,7 +187,7 @@ def test_partial_credit_follows_the_largest_tile() -> None:
     assert sum(rewards) == pytest.approx(1.0)
 
 
-# The expert.
+# Expert
 
 
 @settings(max_examples=40)
@@ -214,7 +214,7 @@ def test_the_expert_takes_an_immediate_win(cells: list[int], goal: int) -> None:
 def test_the_value_of_a_line_does_not_depend_on_its_direction(line: list[int]) -> None:
     value = expert(4, 11).lines._value
     assert value(tuple(line)) == value(tuple(line[::-1]))
-    assert value(tuple(sorted(line))) >= value(tuple(line))  # the ordered line has the highest value
+    assert value(tuple(sorted(line))) >= value(tuple(line))  # an ordered line has the highest value
 
 
 def packed(cells: list[int]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ def seed_of(word: str) -> int:
         env.reset(seed=seed)
         if env.hidden == word.upper():
             return seed
-    raise AssertionError(f"no seed hides {word}")
+    raise AssertionError(f"no seed has the hidden word {word}")
 
 
 def hiding(word: str, **kwargs: Any) -> Hangman:

@@ -87,7 +87,8 @@ def test_the_board_shows_only_revealed_cells(seed: int, moves: list[tuple[str, i
         else:
             assert all(before[i] == "." and after[i] == "012345678*"[env.numbers[i]] for i in changed)
             assert cell in changed
-            for zero in (i for i in changed if after[i] == "0"):  # no neighbor stays hidden unless it is flagged
+            # All neighbors of a 0 are revealed unless they are flagged.
+            for zero in (i for i in changed if after[i] == "0"):
                 assert all(after[cell] != "." for cell in neighbours(8, 8)[zero])
             assert len(changed) == 1 or after[cell] == "0"
         if step.terminated:
@@ -199,7 +200,7 @@ def test_partial_credit_sums_to_one() -> None:
     assert wins
 
 
-# The expert, compared with an enumeration of all consistent boards.
+# Expert, compared with an enumeration of all consistent boards
 
 
 def consistent_boards(env: Minesweeper) -> list[set[int]]:
@@ -257,7 +258,7 @@ def test_the_expert_reveals_a_certainly_free_cell_if_there_is_one(seed: int, rev
 
 @settings(max_examples=30)
 @given(seed=seeds, reveals=some_reveals, count=st.integers(3, 6))
-@example(seed=1916, reveals=[7, 11], count=6)  # here the cell with the lowest risk is not the best one
+@example(seed=1916, reveals=[7, 11], count=6)  # in this example, the cell with the lowest risk is not the best choice
 def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list[int], count: int) -> None:
     env = partly_revealed(seed, reveals, count)
     boards = consistent_boards(env) if env.ending is None else []
@@ -267,7 +268,7 @@ def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list
     around = [set(nears) for nears in neighbours(4, 4)]
 
     def wins(fitting: list[set[int]], cells: list[int], only: int | None = None) -> int:
-        """Return the number of boards on which optimal play wins, by exhaustive search; `only` fixes the first move."""
+        """Return the number of boards that optimal play wins, by exhaustive search; `only` fixes the first move."""
         best = 0
         for cell in cells if only is None else [only]:
             alive = [board for board in fitting if cell not in board]
@@ -279,7 +280,7 @@ def test_with_few_boards_left_the_expert_maximizes_wins(seed: int, reveals: list
                     total += len(part) if len(rest) == count or len(part) == 1 else wins(part, rest)
             best = max(best, total)
             if len(alive) == len(fitting):
-                break  # revealing a cell that is safe on every board has no risk, so doing it first is optimal
+                break  # the cell is safe on every board, so revealing it first is optimal
         return best
 
     assert wins(boards, hidden, best_cell(env.view, 4, 4, count)) == wins(boards, hidden)

@@ -14,7 +14,7 @@ from palestra.types import Step
 
 SHIFTS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 moves = st.sampled_from(sorted(SHIFTS))
-Position = tuple[tuple[int, int], frozenset[tuple[int, int]]]  # player, boxes
+Position = tuple[tuple[int, int], frozenset[tuple[int, int]]]  # position of the player, and positions of the boxes
 
 
 def game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Sokoban:
@@ -25,7 +25,7 @@ def game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Sokoban:
 
 
 def at(*rows: str, **kwargs: Any) -> Sokoban:
-    """Return a game in this room."""
+    """Return a game that starts in this room."""
     text = "\n".join(" ".join(row) for row in rows)
     boxes = text.count("X") + text.count("√")
     env = game(dim_room=(len(rows), len(rows[0])), num_boxes=1, max_turns=kwargs.pop("max_turns", 50), **kwargs)
@@ -44,7 +44,7 @@ def rows_of(env: Sokoban) -> list[str]:
 
 
 def room_of(env: Sokoban) -> tuple[set[tuple[int, int]], set[tuple[int, int]], Position]:
-    """Parse floor, goals and position from the board."""
+    """Parse the floor, the goals and the position from the board."""
     cells = {(r, c): symbol for r, row in enumerate(rows_of(env)) for c, symbol in enumerate(row)}
     (player,) = [cell for cell, symbol in cells.items() if symbol in "PS"]
     boxes = frozenset(cell for cell, symbol in cells.items() if symbol in "X√")
@@ -53,7 +53,7 @@ def room_of(env: Sokoban) -> tuple[set[tuple[int, int]], set[tuple[int, int]], P
 
 
 def moved(floor: set[tuple[int, int]], position: Position, move: str) -> Position | None:
-    """Reference implementation of a move on coordinates."""
+    """Return the position after a move, computed with coordinates as a reference implementation."""
     (row, col), boxes = position
     down, right = SHIFTS[move]
     to, behind = (row + down, col + right), (row + 2 * down, col + 2 * right)
@@ -112,7 +112,7 @@ def test_an_unsolvable_position_continues_until_the_turns_are_used_up() -> None:
     for turn in range(1, 7):
         step = env.step(env.expert_action())
         assert not step.terminated
-        assert "invalid" not in step.info, f"turn {turn}: the expert's move is possible"
+        assert "invalid" not in step.info, f"the expert's move in turn {turn} is not possible"
     assert env.step(env.expert_action()).info["ending"] == "out_of_turns"
 
 
@@ -157,7 +157,7 @@ def test_every_room_is_valid_and_solved_within_the_budget(kwargs: dict[str, Any]
         rows, cols = kwargs["dim_room"]
         assert all(0 < r < rows - 1 and 0 < c < cols - 1 for r, c in floor)
         assert len(goals) == len(boxes) == kwargs["num_boxes"]
-        assert not goals & boxes, "no box starts on a goal"
+        assert not goals & boxes, "a box starts on a goal"
         assert player in floor - boxes
         while env.ending is None:
             step = env.step(env.expert_action())

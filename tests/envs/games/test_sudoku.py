@@ -13,7 +13,7 @@ from palestra.envs.games.sudoku import Sudoku
 from palestra.errors import BadValue
 from palestra.types import Step
 
-Grid = list[list[int]]  # 0 for an empty cell
+Grid = list[list[int]]  # rows of numbers, with 0 for an empty cell
 
 
 def game(variant: str = "hard", seed: int = 0, **kwargs: Any) -> Sudoku:

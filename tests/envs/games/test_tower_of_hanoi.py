@@ -77,7 +77,7 @@ def test_unreadable(text: str) -> None:
 
 
 def distances(disks: int) -> dict[tuple[int, ...], int]:
-    """Return {position (the tower of each disk): distance from the solution}, by breadth-first search."""
+    """Return {position: distance from the solution} by breadth-first search; a position is the tower of each disk."""
 
     def neighbours(position: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         for disk, place in enumerate(position):

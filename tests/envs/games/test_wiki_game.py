@@ -25,7 +25,7 @@ from palestra.envs.world import World, articles
 from palestra.errors import BadValue, EnvFailed, ParsingFailed
 from palestra.types import Step
 
-# On the generated encyclopedia
+# WikiGame on the generated encyclopedia
 
 
 def play_expert(env: Env, seed: int) -> Step:
@@ -155,11 +155,11 @@ def test_invalid_arguments_are_rejected() -> None:
             wiki_at(url)
 
 
-# On wikis served over HTTP
+# WikiGame on wikis served over HTTP
 
 
 class Site(BaseHTTPRequestHandler):
-    """Serve the generated encyclopedia as MediaWiki's api.php and as a kiwix-serve book, with optional failures."""
+    """HTTP server for the generated encyclopedia as a MediaWiki site and as a Kiwix book, with optional failures."""
 
     world: ClassVar[World] = World(1, 300)
     pages: ClassVar[dict[str, Any]] = {article.title: article for article in articles(world)}
@@ -173,7 +173,7 @@ class Site(BaseHTTPRequestHandler):
         if wrong == "slow":
             time.sleep(0.6)
         if wrong == "garbage":
-            return self._respond("<html>not what you think</html>", "text/html")
+            return self._respond("<html>unexpected content</html>", "text/html")
         if wrong.isdigit():
             return self._respond("", "text/html", int(wrong))
         url = urlsplit(self.path)

@@ -22,7 +22,7 @@ def new_game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> WordSearch:
 
 
 def read_board(text: object) -> tuple[list[str], set[tuple[int, int]], list[str], list[str]]:
-    """Parse rows of letters, marked cells, words to find and words found from the observation."""
+    """Parse the rows of letters, the marked cells, the words to find and the words found from the observation."""
     lines = str(text).split("\n")
     grid = [line for line in lines if re.match(r"R\d", line)]
     rows = [line[5::4] for line in grid]
@@ -96,7 +96,7 @@ def test_the_expert_wins_from_the_start_and_from_the_middle(variant: str, seed: 
 def test_any_occurrence_counts_from_either_end_and_is_marked(seed: int, swap: bool) -> None:
     env = new_game("easy", seed)
     rows, _, to_find, _ = read_board(env.board())
-    word = to_find[-1]  # the shortest word often occurs in the random letters, too
+    word = to_find[-1]  # the shortest word often also occurs in the random letters
     row, column, end_row, end_column = occurrences(rows, word)[-1]
     move = (end_row, end_column, row, column) if swap else (row, column, end_row, end_column)
     step = env.step(boxed(move))
@@ -116,7 +116,7 @@ def with_word_twice() -> tuple[WordSearch, str, list[tuple[int, int, int, int]]]
             places = occurrences(rows, word)
             if len(places) > 1:
                 return env, word, places
-    raise AssertionError("no grid contains a word twice")
+    raise AssertionError("no seed results in a grid that contains a word twice")
 
 
 def test_a_second_occurrence_of_a_found_word_is_rejected() -> None:

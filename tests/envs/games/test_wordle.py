@@ -35,7 +35,7 @@ def seed_of(word: str) -> int:
         env.reset(seed=seed)
         if env.hidden == word:
             return seed
-    raise AssertionError(f"no seed hides {word}")
+    raise AssertionError(f"no seed has the hidden word {word}")
 
 
 def hiding(word: str, **kwargs: Any) -> Wordle:
@@ -57,7 +57,7 @@ def signs(guess: str, word: str) -> str:
         ("cloud", "eight", "XXXXX"),
         ("speed", "abide", "XXYXY"),  # the word has one e, so only the first e of the guess is yellow
         ("speed", "erase", "YXYYX"),
-        ("speed", "steal", "GXGXX"),  # the only e of the word is matched by the green one
+        ("speed", "steal", "GXGXX"),  # the only e of the word is green, so the other e of the guess is not in the word
         ("speed", "crepe", "XYGYX"),
         ("allow", "hello", "XYGYX"),
     ],
@@ -77,7 +77,7 @@ def test_marks_follow_the_rules(pair: tuple[str, str]) -> None:
         own = [sign for a, sign in zip(guess, marks, strict=True) if a == letter]
         assert len(own) - own.count("X") == min(have[letter], need[letter])
         rest = "".join(own).replace("G", "")
-        assert rest == "".join(sorted(rest, reverse=True))  # yellow letters come before unmatched ones
+        assert rest == "".join(sorted(rest, reverse=True))  # yellow marks come before X marks
 
 
 @given(seed=st.integers(0, 10**6), data=st.data())
@@ -211,7 +211,7 @@ def test_the_expert_finds_every_word_of_three_letters() -> None:
                 env.step(env.expert_action())
             assert env.ending == "solved"
             missed.remove(env.hidden)
-    assert len(missed) < 3  # words that no seed selected
+    assert len(missed) < 3  # almost every word was the hidden word for some seed
 
 
 @settings(max_examples=25)

@@ -122,7 +122,7 @@ def test_label_and_depth_from_the_text(depth: int, closed: bool) -> None:
             assert question.label == ("True" if so is not None else "False" if opposite is not None else "Unknown")
             assert so is None or opposite is None
             assert {so, opposite} <= {None, depth}
-    assert len(labels) == (4 if closed else 6)  # every answer, for positive and negated statements
+    assert len(labels) == (4 if closed else 6)  # every answer occurs for positive and negated statements
     assert min(labels.values()) >= 5
 
 
@@ -151,13 +151,13 @@ def test_the_chainer_counts_the_shortest_proof() -> None:
     facts = [Literal("Bob", "is a"), Literal("Bob", "is d"), Literal("Eve", "is a")]
     derived = proof_depths(facts, rules, ["Bob", "Eve"], closed=True)
     assert derived[Literal("Bob", "is c")] == 2
-    assert derived[Literal("Eve", "is c")] == 1  # no fact states that Eve is d
+    assert derived[Literal("Eve", "is c")] == 1  # in a closed world, "Eve is not d" holds
     assert Literal("Eve", "is c") in proof_depths(facts, rules, ["Bob", "Eve"], closed=False)
     assert proof_depths(facts, rules, ["Bob", "Eve"], closed=False)[Literal("Eve", "is c")] == 2
 
 
 def test_surface_statistics_do_not_reveal_the_answer() -> None:
-    """The numbers of facts and rules are the same on average whether or not the statement follows."""
+    """Verify that the average numbers of facts and rules do not depend on whether the statement follows."""
     counts: dict[bool, list[tuple[int, int, int]]] = {True: [], False: []}
     for seed in range(800):
         question = generate_question(Random(seed), depth=2, closed=True, rules=6)

@@ -1,4 +1,4 @@
-"""Verify answers independently: by evaluating the text, by substitution and with sympy."""
+"""Verify answers independently by evaluating the text, by substitution, and with sympy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check answers against the coordinates of the figures, and labels against the picture."""
+"""Verify answers with the coordinates of the figures, and search the picture for the labels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_figures_are_to_scale(kind: str) -> None:
 
 
 def contains_label(png: bytes, text: str) -> bool:
-    """Search the picture for an exact copy of a rendered label."""
+    """Return whether the picture contains an exact copy of a rendered label."""
     picture, label = Image.open(io.BytesIO(png)), _rendered(text)
     assert picture.mode == "L"
     pixels, stride, width = picture.tobytes(), picture.width, label.width

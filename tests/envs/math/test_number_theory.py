@@ -1,4 +1,4 @@
-"""Verify answers by brute force and with sympy, from the numbers in the text."""
+"""Verify answers by brute force and with sympy, using the numbers in the text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.envs.math.number_theory import KINDS, NumberTheory
 
 
 def brute(kind: str, text: str, n: list[int]) -> int:
-    """Compute the answer from the definition."""
+    """Compute the answer directly from the definition."""
     if kind in ("gcd", "gcd3"):
         return gcd(*n)
     if kind == "lcm":

@@ -32,7 +32,7 @@ def python(code: str, **variables: str) -> Any:
 
 
 def test_the_catalog_covers_the_package() -> None:
-    """Only levels that the package rejects or for which it does not finish generating an item have no id."""
+    """Verify that every level has an id, unless the package rejects it or takes too long to generate an item."""
     available = python(
         "import json, reasoning_gym\n"
         "from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum\n"
@@ -51,8 +51,8 @@ def test_the_catalog_covers_the_package() -> None:
         "            levels[name].append(False)\n"
         "print(json.dumps(levels))"
     )
-    del available["composite"]  # a mixture of other data sets; `make_vec` and training recipes mix ids
-    available["jugs"][3] = False  # generates no item within minutes
+    del available["composite"]  # mixes other data sets, for which Palestra has `make_vec` and training recipes
+    available["jugs"][3] = False  # takes minutes to generate an item
     ours = {name: [rates is not None for rates in levels[1:]] for name, levels in RATES.items()}
     assert ours == available
     assert len(palestra.list_envs("rg")) == sum(1 + sum(levels) for levels in available.values())
@@ -83,7 +83,7 @@ def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
     assert different == []
 
 
-# Failures of scorers are infrastructure errors, not rewards
+# Failures of scorers
 
 
 HARD_TO_PARSE = "+".join(f"(x+{k})**{k % 190}" for k in range(900))  # keeps sympy busy for seconds
@@ -95,7 +95,7 @@ def test_a_scorer_that_hangs_is_an_infrastructure_error() -> None:
     with pytest.raises(EnvFailed, match=r"the scorer of polynomial_multiplication took longer than 0\.2 s") as caught:
         env.step(boxed(HARD_TO_PARSE))
     assert isinstance(caught.value, InfrastructureError)
-    assert env.turn == 0, "the attempt is not used up"
+    assert env.turn == 0, "the failure used an attempt"
     after = palestra.make("rg:gcd")
     after.reset(seed=1)
     assert after.step(after.expert_action() or "").reward == 1.0
@@ -132,7 +132,7 @@ def test_a_slow_request_does_not_block_others() -> None:
     item = pool.request("drawing", 60.0, method="item", seed=1, **which)
 
     def slow() -> None:
-        with suppress(EnvFailed):  # the process is killed below, unless it has finished
+        with suppress(EnvFailed):  # the process is killed below unless it has already finished
             pool.request("scoring", 300.0, method="score", answer=HARD_TO_PARSE, entry=item["entry"], **which)
 
     thread = threading.Thread(target=slow)
@@ -146,7 +146,7 @@ def test_a_slow_request_does_not_block_others() -> None:
     thread.join()
 
 
-# Text written by an agent is never evaluated as code
+# Replies of an agent are never evaluated as code
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def accepts(env: Any, answer: str) -> bool:
 def test_scorers_that_accept_anything_are_replaced() -> None:
     four = started("puzzle24")
     assert accepts(four, four.item.answer)
-    assert not accepts(four, "1*1*3*8"), "the package accepts any four numbers"
+    assert not accepts(four, "1*1*3*8"), "an expression with other numbers was accepted"
     halting = started("game_of_life_halting")
     assert accepts(halting, halting.item.answer)
     assert not accepts(halting, "True" if halting.item.answer == "False" else "False")
@@ -233,7 +233,7 @@ def _in_a_fork(queue: Any) -> None:
     queue.put(env.reset(seed=5)[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the test forks a process with threads
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the test forks a multi-threaded process
 def test_a_forked_process_starts_its_own_pool() -> None:
     env = palestra.make("rg:gcd")
     prompt, _ = env.reset(seed=5)
@@ -291,9 +291,12 @@ def test_a_missing_package_raises_with_the_pip_command(tmp_path: Path) -> None:
 
 
 def test_programs_write_their_files_to_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """codeio runs programs to generate their inputs; the programs of these two seeds write files."""
+    """Verify that codeio programs, which run when an item is generated, do not write to the working directory.
+
+    The programs for these two seeds write files.
+    """
     monkeypatch.chdir(tmp_path)
-    shared_pool().close()  # processes keep the working directory in which they start
+    shared_pool().close()  # new processes start in the current working directory
     env = palestra.make("rg:codeio")
     for seed in (976, 1664):
         env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Small data sets for tests, with the schemas of data sets on the Hub."""
+"""Small data sets for tests, with the same schemas as data sets on the Hub."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def png(colour: str) -> bytes:
 
 
 def geometry() -> datasets.Dataset:
-    """Return a data set like axon-rl/geometry3k, in which each row has a list of images, stored as an image feature."""
+    """Return a data set with the schema of axon-rl/geometry3k, in which each row has a list of images."""
     rows = {
         "problem": ["<image>Find x.", "Find y of the figure <image>, as drawn in <image>."],
         "answer": ["3", "\\sqrt{2}"],

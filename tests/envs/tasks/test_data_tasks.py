@@ -1,4 +1,4 @@
-"""Test every data-backed environment on rows with the schema of its data set."""
+"""Test every environment that uses a data set on rows with the schema of that data set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CODE_ROWS = [
     }
     for i in range(6)
 ]
-FAMILIES = ("math", "code", "qa", "logic", "eval")  # the other families with data files have separate tests
+FAMILIES = ("math", "code", "qa", "logic", "eval")  # other families with data files have separate tests
 DATA = [env_id for one in FAMILIES for env_id in palestra.list_envs(one) if palestra.get_spec(env_id).needs_data]
 
 
@@ -85,7 +85,7 @@ def test_the_ids_match_gem() -> None:
     assert all(palestra.get_spec(env_id).extra == "data" for env_id in DATA)
 
 
-# Conformance on data sets
+# Conformance and order of rows
 
 
 @pytest.mark.parametrize("family", ["math", "qa", "logic"])
@@ -141,7 +141,7 @@ def test_an_index_selects_a_row_and_returns_a_seed_that_repeats_it(count: int, s
 
 
 def in_memory(rows: list[dict[str, Any]], **kwargs: Any) -> palestra.Env:
-    """Return an env over rows in memory, which is fast to create."""
+    """Return an env whose rows are in memory."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -256,7 +256,7 @@ def test_truth_values(answer: Any, reply: str, right: bool, tmp_path: Path) -> N
 
 
 def test_columns_may_be_nested_and_conversations(tmp_path: Path) -> None:
-    """Read nested columns and chat messages, as in verl's data sets."""
+    """Read nested columns and chat messages, as in data sets for verl."""
     row = {
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?"}],
         "reward_model": {"ground_truth": "42", "style": "rule"},

@@ -1,4 +1,4 @@
-"""Test properties of all generators: levels, settings, correct answers, and enough different items."""
+"""Test properties of all generators: levels, settings, correct answers, and the number of different items."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from palestra.types import text_of
 
 MATH: tuple[type[GeneratedTask], ...] = (Arithmetic, Algebra, NumberTheory, WordProblems)
 ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair)
-DRAWS = 20_000  # generated hard questions; fewer if generating them is slow
+DRAWS = 20_000  # number of generated hard questions; the tests of slow generators use fewer
 
 
 def assert_diverse(keys: list[Any], items: int) -> None:
-    """Check by the birthday bound, with a margin of four deviations, that `keys` come from at least `items` items."""
+    """Check with the birthday bound that `keys` are sampled from at least `items` different items.
+
+    The margin is four standard deviations of the number of repeated keys.
+    """
     repeated = len(keys) - len(set(keys))
     expected = len(keys) ** 2 / 2 / items
-    assert repeated <= expected + 4 * expected**0.5, f"{repeated} of {len(keys)} draws are repetitions"
+    assert repeated <= expected + 4 * expected**0.5, f"{repeated} of {len(keys)} items are repeated"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +53,7 @@ def test_millions_of_questions(kind: type[GeneratedTask], level: str, items: int
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 100_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_figures(level: str, items: int) -> None:
-    """Figures count as equal if they have the same question and measures, whatever their rotation."""
+    """Verify the number of different figures; figures that differ only in their rotation count as equal."""
     rng, settings = Random(0), Geometry.levels[level]
     keys = []
     for _ in range(DRAWS // 2):
@@ -62,7 +65,7 @@ def test_millions_of_figures(level: str, items: int) -> None:
 
 @pytest.mark.parametrize(("level", "items"), [("easy", 30_000), ("medium", 1_000_000), ("hard", 1_000_000)])
 def test_millions_of_programs(level: str, items: int) -> None:
-    """Programs count as equal if they have the same task, whatever their examples."""
+    """Verify the number of different programs; programs that differ only in their examples count as equal."""
     rng = Random(0)
     settings = Puzzles.levels[level]
     assert_diverse([_draw(rng, settings["steps"], settings["classics"])[0].task for _ in range(DRAWS // 4)], items)

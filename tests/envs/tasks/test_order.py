@@ -30,12 +30,12 @@ def test_epochs_and_seeds_have_different_orders() -> None:
 
 
 def test_orders_are_fair() -> None:
-    """Over many epochs, every row comes first equally often and follows every other row equally often."""
+    """Verify that all rows are equally often first, and that all pairs of rows are equally often adjacent."""
     first = Counter(row_at(0, 7, seed=1, epoch=epoch) for epoch in range(3500))
     assert len(first) == 7
-    assert max(first.values()) < 620  # 500 expected, 6 standard deviations
+    assert max(first.values()) < 620  # the expected count is 500, and the bound is about 6 standard deviations away
     assert min(first.values()) > 380
     pairs = Counter((row_at(2, 4, seed=1, epoch=e), row_at(3, 4, seed=1, epoch=e)) for e in range(2400))
     assert len(pairs) == 12
-    assert max(pairs.values()) < 290  # 200 expected
+    assert max(pairs.values()) < 290  # the expected count is 200
     assert min(pairs.values()) > 120

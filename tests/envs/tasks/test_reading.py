@@ -1,4 +1,4 @@
-"""Test the parsing of answers in fenced code blocks and in tags."""
+"""Test parsing of answers in fenced code blocks and in tags."""
 
 from __future__ import annotations
 

@@ -227,13 +227,13 @@ def test_without_a_network_the_error_lists_alternatives(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("how", ["silent", "refused"])
 def test_an_unreachable_hub_fails_within_seconds(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a firewall that drops packets nor a closed port triggers the retries of `datasets`."""
+    """Verify that `datasets` does not retry if a firewall drops packets or if the port is closed."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         if how == "silent":
             door.listen(0)
             port = door.getsockname()[1]
-            fillers = [socket.socket() for _ in range(4)]  # a full backlog drops further connections
+            fillers = [socket.socket() for _ in range(4)]  # connections are dropped when the backlog is full
             for filler in fillers:
                 filler.setblocking(False)
                 filler.connect_ex(("127.0.0.1", port))
