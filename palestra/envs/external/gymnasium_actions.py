@@ -75,7 +75,8 @@ class Numbers:
         self._high = [_end(bound, whole) for bound in np.ravel(high)]
         if len(self._low) > MAX_NUMBERS:
             raise BadValue(
-                f"an action of {space} has {len(self._low)} numbers, more than {MAX_NUMBERS}: pass parse= and prompt="
+                f"an action of {space} has {len(self._low)} numbers, but at most {MAX_NUMBERS} are supported: "
+                "pass parse= and prompt="
             )
 
     @property

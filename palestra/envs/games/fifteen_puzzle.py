@@ -65,7 +65,7 @@ class FifteenPuzzle(LanguageGame):
             tiles = self._scramble(length)
         self.grid = _format(tiles, size)  # the complete state, fully visible to the player
         self._placed_at_start = self._count_placed()
-        # Board -> the expert's next move. Forks share this dict, so it is replaced instead of mutated.
+        # Maps boards to the expert's next move. Forks share this dict, so it is replaced instead of mutated.
         self._plan: dict[str, str] = {}
 
     def _scramble(self, length: int) -> list[int] | None:

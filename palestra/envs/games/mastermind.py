@@ -89,7 +89,7 @@ class Mastermind(LanguageGame):
     def setup(self) -> None:
         draw = self.rng.choices if self.duplicate_numbers else self.rng.sample
         self.code = _guess(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
-        self.feedback: dict[str, int] = {}  # guess -> 100 * black + white
+        self.feedback: dict[str, int] = {}  # maps each guess to 100 * black + white
         self.history = ""
 
     def rules(self) -> str:

@@ -59,7 +59,7 @@ class Sokoban(LanguageGame):
         room = generate_room(self.rng, rows, cols, self.num_boxes, self.max_turns)
         self.room = _format_room(room, rows)  # the complete state, fully visible to the player
         self.player = 2 * room.player.bit_length() - 2  # index of the player in the text of the room
-        # Room -> the expert's next move. Forks share this dict, so it is replaced instead of mutated.
+        # Maps rooms to the expert's next move. Forks share this dict, so it is replaced instead of mutated.
         self._plan: dict[str, str] = {}
         self._unsolvable = False  # whether the expert has found that the room can no longer be solved
 

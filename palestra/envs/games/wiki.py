@@ -48,7 +48,7 @@ class Wiki(Protocol):
         """Return the keys of the linked pages."""
 
     def random(self, rng: Random) -> Key:
-        """Return a random page to start from."""
+        """Return the key of a random start page."""
 
 
 class WorldWiki:

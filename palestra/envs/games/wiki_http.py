@@ -137,7 +137,7 @@ class MediaWiki(_HttpWiki):
         return _make_page(name, name, parser.text, [(title, title) for title in titles])
 
     def random(self, rng: Random) -> Key:
-        """Return a random page near a random alphabetical position, so that the same seed selects the same page."""
+        """Return the title of a page near a random alphabetical position, so that the seed determines the page."""
         prefix = "".join(rng.choices(_LETTERS, k=2)).capitalize()
         for first in (prefix, ""):
             reply = self._query(
@@ -198,7 +198,7 @@ class Kiwix(_HttpWiki):
         return inner
 
     def random(self, rng: Random) -> Key:
-        """Return one of the pages that the server suggests for random letters."""
+        """Return the path of a page that the server suggests for random letters."""
         for letters in (2, 1, 1, 1):
             term = "".join(rng.choices(_LETTERS, k=letters))
             response = self._fetch(

@@ -45,7 +45,7 @@ def check_length(length: object) -> None:
 
 
 def read_word(text: str) -> str | None:
-    """Return `text` in lower case without spaces and punctuation, or None if it has other characters than letters."""
+    """Return `text` in lower case without spaces and punctuation, or None if the rest is not only letters."""
     if not (text.isascii() and text.isalpha()):
         text = text.translate(_IGNORED)
         if not (text.isascii() and text.isalpha()):

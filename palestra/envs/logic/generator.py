@@ -163,7 +163,7 @@ def _extra_rules(
 
     The new rules use predicates of the chain, and some have the same conclusions as rules of the chain.
     """
-    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # so that no entity uses up all predicates
+    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # leave unused predicates for every entity
         words.new_base()
     heads = [rule.head.predicate for rule in chain]
     rules: list[Rule] = []

@@ -172,7 +172,7 @@ def _about_roots(rng: Random, size: int, x: str) -> QuestionAnswer:
 
 
 def _equation(rng: Random, coefficients: Sequence[Number], x: str, *, moved: bool) -> str:
-    """Format the equation polynomial = 0; with `moved`, some terms may be moved to the right side."""
+    """Format an equation that sets a polynomial to 0; with `moved`, some terms may be moved to the right side."""
     if not moved or rng.random() < 0.4:
         return f"{format_polynomial(coefficients, x)} = 0"
     constant, linear, *rest = coefficients

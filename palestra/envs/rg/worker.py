@@ -38,7 +38,7 @@ RESEEDED = frozenset(
 
 
 class DatasetService:
-    """Generates items and scores answers."""
+    """Service that generates items and scores answers."""
 
     def __init__(self) -> None:
         self.factory: Any = importlib.import_module("reasoning_gym.factory")

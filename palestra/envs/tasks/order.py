@@ -27,7 +27,7 @@ def _round(key: bytes, half: int, mask: int) -> int:
 
 
 def row_at(position: int, rows: int, *, seed: int, epoch: int) -> int:
-    """Return the row at `position` of an epoch over `rows` rows."""
+    """Return the row at `position` in the order of an epoch with `rows` rows."""
     bits = _half_bits(rows)
     mask = (1 << bits) - 1
     value = position
@@ -41,7 +41,7 @@ def row_at(position: int, rows: int, *, seed: int, epoch: int) -> int:
 
 
 def position_of(row: int, rows: int, *, seed: int, epoch: int) -> int:
-    """Return the position of `row` in an epoch, which is the inverse of `row_at`."""
+    """Return the position of `row` in the order of an epoch; this is the inverse of `row_at`."""
     bits = _half_bits(rows)
     mask = (1 << bits) - 1
     value = row

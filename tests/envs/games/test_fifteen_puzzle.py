@@ -38,7 +38,7 @@ def tiles_of(env: FifteenPuzzle) -> Tiles:
 
 
 def slid(tiles: Tiles, move: str) -> Tiles | None:
-    """Return the tiles after a move, computed with coordinates as a reference implementation."""
+    """Reference implementation of a move, based on coordinates."""
     size = int(len(tiles) ** 0.5)
     row, col = divmod(tiles.index(0), size)
     row, col = row + FROM[move][0], col + FROM[move][1]

@@ -32,7 +32,7 @@ def secret(env: Mastermind) -> list[int]:
 
 
 def pegs(guess: list[int], code: list[int]) -> tuple[int, int]:
-    """Return the numbers of black and white pegs, as a reference implementation."""
+    """Reference implementation that returns the numbers of black and white pegs."""
     black = sum(a == b for a, b in zip(guess, code, strict=True))
     return black, sum((Counter(guess) & Counter(code)).values()) - black
 

@@ -53,7 +53,7 @@ def room_of(env: Sokoban) -> tuple[set[tuple[int, int]], set[tuple[int, int]], P
 
 
 def moved(floor: set[tuple[int, int]], position: Position, move: str) -> Position | None:
-    """Return the position after a move, computed with coordinates as a reference implementation."""
+    """Reference implementation of a move, based on coordinates."""
     (row, col), boxes = position
     down, right = SHIFTS[move]
     to, behind = (row + down, col + right), (row + 2 * down, col + 2 * right)

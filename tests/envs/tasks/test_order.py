@@ -30,7 +30,7 @@ def test_epochs_and_seeds_have_different_orders() -> None:
 
 
 def test_orders_are_fair() -> None:
-    """Verify that all rows are equally often first, and that all pairs of rows are equally often adjacent."""
+    """Check over many epochs that the first row and pairs of consecutive rows are uniformly distributed."""
     first = Counter(row_at(0, 7, seed=1, epoch=epoch) for epoch in range(3500))
     assert len(first) == 7
     assert max(first.values()) < 620  # the expected count is 500, and the bound is about 6 standard deviations away
