@@ -233,15 +233,13 @@ def _parsed(text: str) -> Any:
 
 
 def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Check that the folder is writable and holds a run if `resume` is set; raise BadValue or StoreFailed if not."""
+    """Check that the folder is writable and contains a run if `resume` is set; raise BadValue or StoreFailed if not."""
     if resume and not holds_run(folder):
         raise BadValue(f"there is no run to resume in {folder}; leave out --resume to start one")
     if resume and last_checkpoint(folder) is None:
         raise BadValue(f"the run in {folder} has no checkpoint yet; leave out --resume to start it again")
     if overwrite and folder.is_dir() and any(folder.iterdir()) and not holds_run(folder):
-        raise BadValue(
-            f"{folder} does not hold a run, so --overwrite does not delete its contents; choose another --out"
-        )
+        raise BadValue(f"{folder} does not contain a run, so --overwrite does not delete it; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):

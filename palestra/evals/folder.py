@@ -100,13 +100,13 @@ def read_evaluation(folder: str | Path) -> EvaluationRecord:
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         if saved.get("kind") != KIND:
-            raise BadValue(f"{folder} holds a training run; `palestra eval --out FOLDER` creates an evaluation")
+            raise BadValue(f"{folder} contains a training run; `palestra eval --out FOLDER` creates an evaluation")
         plan = saved["plan"]
         entries = tuple(SuiteEntry.from_json(data) for data in plan["envs"])
         suite = Suite(name=plan["suite"], entries=entries)
         return EvaluationRecord(folder=folder, suite=suite, agent=plan["agent"], plan=plan, saved=saved)
     except (FileNotFoundError, NotADirectoryError) as err:
-        raise BadValue(f"{folder} holds no evaluation: {SETTINGS} is missing") from err
+        raise BadValue(f"{folder} contains no evaluation: {SETTINGS} is missing") from err
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         if isinstance(err, BadValue):
             raise
@@ -145,7 +145,7 @@ def prepare_folder(
     """Prepare `folder` to start or resume an evaluation; raise BadValue if it belongs to something else."""
     if (folder / SETTINGS).exists():
         if not holds_evaluation(folder):
-            raise BadValue(f"{folder} holds a training run; choose another --out")
+            raise BadValue(f"{folder} contains a training run; choose another --out")
         if overwrite:
             for name in (EPISODES, SUMMARY, PAGE, TABLE, SETTINGS):
                 (folder / name).unlink(missing_ok=True)
@@ -154,12 +154,12 @@ def prepare_folder(
             if other:
                 listed = "".join(f"\n  {line}" for line in other)
                 raise BadValue(
-                    f"{folder} holds an evaluation with different settings:{listed}\n"
+                    f"{folder} contains an evaluation with different settings:{listed}\n"
                     "Choose another --out, or start over with --overwrite"
                 )
             return
     elif (folder / EPISODES).exists() or (folder / "metrics.jsonl").exists():
-        raise BadValue(f"{folder} holds files of another program; choose another --out")
+        raise BadValue(f"{folder} contains files of another program; choose another --out")
     write_settings(folder, plan, command, **more)
 
 

@@ -71,7 +71,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         (["--resume"], "pass --out FOLDER to select the run"),
         (["--resume", "--out", "nothing"], "nothing contains no run"),
         (["--report", "--out", "nothing"], "nothing contains no run"),
-        (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not hold a run"),
+        (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not contain a run"),
     ],
 )
 def test_usage_errors_print_one_sentence_and_exit_with_2(
@@ -218,7 +218,7 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
     assert "The run was already finished" in capsys.readouterr().out
     assert curve("runs/r") == before
     assert main(["train", "r.toml", "--steps", "1"]) == 2
-    assert "other settings (optimizer.lr)" in capsys.readouterr().err
+    assert "different settings (optimizer.lr)" in capsys.readouterr().err
 
     # Resume without the recipe, with JSON output.
     assert main(["train", "--out", "runs/r", "--resume", "--steps", "2", "--json"]) == 0

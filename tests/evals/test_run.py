@@ -141,10 +141,10 @@ def test_folders_of_other_programs_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"config": {}}))
     (tmp_path / "metrics.jsonl").write_text("")
     for overwrite in (False, True):
-        with pytest.raises(BadValue, match="holds a training run"):
+        with pytest.raises(BadValue, match="contains a training run"):
             run(suite(GAME, n=1), "expert", tmp_path, overwrite=overwrite)
     assert json.loads((tmp_path / "run.json").read_text()) == {"config": {}}
-    with pytest.raises(BadValue, match="holds a training run"):
+    with pytest.raises(BadValue, match="contains a training run"):
         read_evaluation(tmp_path)
     with pytest.raises(BadValue, match=r"run\.json is missing"):
         read_evaluation(tmp_path / "nowhere")
