@@ -7,16 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from random import Random
 from types import BuiltinFunctionType, FunctionType, NoneType, TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
-from palestra.errors import BadValue, UnknownKeyword
+from palestra.errors import BadValue
+from palestra.keywords import check_keywords
 from palestra.seeding import Rng, check_seed, child_seed, copy_rng, fresh_seed, nth_seed
-from palestra.spec import UNBOUNDED, EnvSpec
+from palestra.spec import UNBOUNDED, EnvSpec, fingerprint, split_of
 from palestra.types import Observation, Step
 
 __all__ = ["Env", "Wrapper"]
 
 Reset = tuple[Observation, dict[str, Any]]
+T = TypeVar("T")
+MAX_SAMPLES = 5_000  # maximum number of tasks to sample until one belongs to the requested split
 
 
 class Env(ABC):
@@ -34,7 +37,13 @@ class Env(ABC):
     inline: bool = False  # True: a step takes microseconds, so async callers run it without a thread
     expert_peeks: bool = False  # whether the expert reads hidden state, for example a recorded solution
 
+    split: str | None = None  # "train" or "test": only tasks of this half of the task space; None: all tasks
+    filters_tasks: bool = True  # False: there are too few tasks to hold any out, or `reset` respects `split` itself
+    num_tasks: int | None = None  # if set, seeds 0 to num_tasks - 1 cover every task of the split exactly once
+    task_id: str = ""  # fingerprint of the current episode's task, set by `sample_task`
+
     seed: int  # seed of the current episode
+    task_seed: int  # seed of the task: that of the episode, or a derived one if that task belongs to another split
     rng: Random  # generator for all randomness in the environment
     _call: tuple[tuple[Any, ...], dict[str, Any]]  # the constructor's arguments
     _first_seed: int | None = None
@@ -48,9 +57,7 @@ class Env(ABC):
                     setattr(cls, name, _returning_step(cls.__dict__[name]))
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        accepted = _keywords(cls)
-        if accepted is not None and not accepted.issuperset(kwargs):
-            _reject_keywords(cls, kwargs, accepted)
+        check_keywords(cls, kwargs)
         env = super().__new__(cls)
         env._call = (args, kwargs)
         return env
@@ -108,6 +115,30 @@ class Env(ABC):
             self.rng = Rng(seed)
         self._player_rng = None
         return seed
+
+    def sample_task(self, sample: Callable[[], T], key: Callable[[T], object], *, chosen: bool = False) -> T:
+        """Call `sample` until it returns a task of `self.split`; store the fingerprint of the task as `self.task_id`.
+
+        `key` returns what identifies a task. The hash of the key determines its split, so the tasks of
+        `split="train"` and `split="test"` never overlap:
+
+            self.word = self.sample_task(lambda: self.rng.choice(WORDS), key=str)
+
+        A `sample` that uses a seed instead of `self.rng` reads `self.task_seed`, which differs in every call. Set
+        `chosen` if the caller of `reset` selected the task, which is then accepted in any split.
+        """
+        unfiltered = chosen or self.split is None or not self.filters_tasks
+        for i in range(MAX_SAMPLES):
+            self.task_seed = self.seed if i == 0 else child_seed(self.seed, "task", i)
+            value = sample()
+            task_id = fingerprint(key(value))
+            if unfiltered or split_of(task_id) == self.split:
+                self.task_id = task_id
+                return value
+        raise BadValue(
+            f"{self!r} has no task of split {self.split!r} among {MAX_SAMPLES} samples, because its settings allow too "
+            "few tasks. Leave out split=, or choose settings with more tasks."
+        )
 
     @property
     def player_rng(self) -> Random:
@@ -323,7 +354,9 @@ class Wrapper(Env):
         return f"<{type(self).__name__} around {self.env!r}>"
 
 
-_DELEGATED = frozenset({"spec", "max_turns", "reward_range", "inline", "expert_peeks"})
+_DELEGATED = frozenset(
+    {"spec", "max_turns", "reward_range", "inline", "expert_peeks", "split", "filters_tasks", "num_tasks", "task_id"}
+)
 _IMMUTABLE = frozenset(
     {
         NoneType,
@@ -341,7 +374,6 @@ _IMMUTABLE = frozenset(
         EnvSpec,
     }
 )
-_KEYWORDS: dict[type, frozenset[str] | None] = {}
 
 
 def _deepcopy(value: Any, kind: type, memo: dict[int, Any]) -> Any:
@@ -398,39 +430,3 @@ def _returning_step(method: Callable[..., Any]) -> Callable[..., Any]:
         return Step(*result) if type(result) is tuple and len(result) == 5 else result
 
     return step
-
-
-def _keywords(cls: type) -> frozenset[str] | None:
-    """Return the keyword arguments that the constructor accepts, following `**kwargs` to base classes.
-
-    None means that any keyword argument is accepted.
-    """
-    if cls in _KEYWORDS:
-        return _KEYWORDS[cls]
-    accepted: frozenset[str] | None = None
-    names: set[str] = set()
-    bases = [base for base in cls.__mro__ if "__init__" in base.__dict__]
-    for base in bases:
-        init = base.__dict__["__init__"]
-        if base is object:
-            accepted = frozenset() if base is bases[0] else None  # None if every class accepts **kwargs
-            break
-        if not isinstance(init, FunctionType):
-            break
-        code = init.__code__
-        names.update(code.co_varnames[max(1, code.co_posonlyargcount) : code.co_argcount + code.co_kwonlyargcount])
-        if not code.co_flags & 0x08:  # no **kwargs
-            accepted = frozenset(names)
-            break
-    _KEYWORDS[cls] = accepted
-    return accepted
-
-
-def _reject_keywords(cls: type, kwargs: dict[str, Any], accepted: frozenset[str]) -> None:
-    from difflib import get_close_matches
-
-    unknown = sorted(set(kwargs) - accepted)
-    candidates = [match for name in unknown for match in get_close_matches(name, accepted, n=1)]
-    hint = f" Did you mean {', '.join(candidates)}?" if candidates else ""
-    keywords = f" Its keywords are: {', '.join(sorted(accepted))}." if accepted else " It has no keywords."
-    raise UnknownKeyword(f"{cls.__name__} has no keyword {', '.join(unknown)}.{hint}{keywords}")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from palestra.errors import BadEnvId
+from palestra.errors import BadEnvId, BadValue
 
 _ID = re.compile(
     r"(?P<family>[a-z][a-z0-9_]*):(?P<name>[A-Za-z0-9_.]+)"
     r"(?:-v(?P<version>[0-9]+))?(?:-(?P<variant>[A-Za-z0-9_.-]+))?"
 )
 
+SPLITS = ("train", "test")
+TEST_DIGITS = frozenset("02")  # a task whose fingerprint starts with one of these hexadecimal digits is held out
 UNBOUNDED = (float("-inf"), float("inf"))  # reward range of an env that does not declare one
 
 
@@ -38,6 +41,23 @@ class EnvId(NamedTuple):
         return cls(match["family"], match["name"], None if version is None else int(version), match["variant"])
 
 
+def check_split(split: str | None) -> str | None:
+    """Return `split` if it is "train", "test" or None; raise BadValue otherwise."""
+    if split is not None and split not in SPLITS:
+        raise BadValue(f'split must be "train", "test" or None for all tasks, got {split!r}')
+    return split
+
+
+def fingerprint(key: object) -> str:
+    """Return 16 hexadecimal digits that identify a task; `key` must have the same `repr` in every process."""
+    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def split_of(task_id: str) -> str:
+    """Return the split of a task, "train" or "test", from its fingerprint; one task in eight is held out."""
+    return "test" if task_id[0] in TEST_DIGITS else "train"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvSpec:
     """Description of a registered environment: its entry point, keyword arguments and measured properties."""
@@ -49,6 +69,10 @@ class EnvSpec:
     reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step; UNBOUNDED if not declared
     expert_success: float | None = None  # measured success rate; 1.0 means every seed; None if there is no expert
     random_success: float | None = None  # measured success rate of the random player
+    echo_success: float | None = None  # measured success rate of a player that answers with parts of the prompt
+    constant_success: float | None = None  # measured success rate of the best answer that ignores the question
+    rates_reason: str = ""  # why one of these rates is above 0.35: "few_answers" or "easy_by_design"
+    splits: tuple[str, ...] = ()  # ("train", "test"): accepts split= and holds tasks out; (): fresh seeds only
     seeded: bool = True  # whether the task depends on the seed
     extra: str | None = None  # pip extra that the environment requires
     needs_data: bool = False  # whether the tasks come from a downloaded data set or a user's file

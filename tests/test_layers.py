@@ -20,7 +20,7 @@ ROWS = [
     {"errors"},
     {"types"},
     {"spec"},
-    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins"},
+    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords"},
     {"core"},
     {"parsing"},
     {"tools"},

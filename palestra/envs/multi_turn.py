@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import after_thinking, react_action
+from palestra.spec import check_split
 from palestra.types import Step
 
 MAX_COMMAND_CHARS = 300  # longer commands are rejected, which bounds the cost of parsing
@@ -51,6 +52,7 @@ class MultiTurnOptions(TypedDict, total=False):
     """Keyword arguments common to all multi-turn environments."""
 
     error_reward: float  # reward for an invalid action (default 0.0)
+    split: str | None  # "train" or "test": only tasks of this part of the task space; None: all (default)
     stop_when_error: bool  # whether an invalid action ends the episode (default False)
 
 
@@ -63,10 +65,18 @@ class MultiTurnEnv(Env):
     turn: int  # number of turns used
     ending: str | None = "reset"  # None during an episode; afterwards "solved", "lost", "out_of_turns" or "format"
 
-    def __init__(self, *, max_turns: int, error_reward: float = 0.0, stop_when_error: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        max_turns: int,
+        error_reward: float = 0.0,
+        stop_when_error: bool = False,
+        split: str | None = None,
+    ) -> None:
         if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
             raise BadValue(f"`max_turns` must be an integer of at least 1, got {max_turns!r}")
         self.max_turns = max_turns
+        self.split = check_split(split)
         self.error_reward = float(error_reward)
         self.stop_when_error = bool(stop_when_error)
         self.reward_range = (min(0.0, self.error_reward), max(1.0, self.error_reward))
@@ -75,7 +85,7 @@ class MultiTurnEnv(Env):
 
     @abstractmethod
     def setup(self, options: dict[str, Any]) -> None:
-        """Sample the episode's task with `self.rng` or `self.seed`, and remove the used entries from `options`."""
+        """Sample a task with `self.rng` or `self.task_seed`, and remove the used entries from `options`."""
 
     @abstractmethod
     def prompt(self) -> str:
@@ -84,6 +94,10 @@ class MultiTurnEnv(Env):
     @abstractmethod
     def act(self, action: str) -> Outcome:
         """Apply an action, which may be any string; if it is invalid, set `invalid` and explain why in `text`."""
+
+    def task_key(self) -> object:
+        """Return what identifies the task that `setup` sampled: equal keys mean the same task."""
+        return self.prompt()
 
     def reset_info(self) -> dict[str, Any]:
         """Return additional entries for the `info` of `reset`."""
@@ -95,11 +109,17 @@ class MultiTurnEnv(Env):
         unused = dict(options or {})
         seed = self.start_episode(seed)
         self.turn = 0
-        self.setup(unused)
+        unused = self.sample_task(lambda: self._sample(unused), lambda _: self.task_key(), chosen=bool(options))
         if unused:
             raise BadValue(f"unknown reset options for {type(self).__name__}: {', '.join(map(str, unused))}")
         self.ending = None
-        return self.prompt(), {"seed": seed, "max_turns": self.max_turns, **self.reset_info()}
+        return self.prompt(), {"seed": seed, "max_turns": self.max_turns, "task_id": self.task_id, **self.reset_info()}
+
+    def _sample(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Sample a task and return the options that it did not use."""
+        unused = dict(options)
+        self.setup(unused)
+        return unused
 
     def step(self, action: str) -> Step:
         self._check_step(action)

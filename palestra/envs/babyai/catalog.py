@@ -15,6 +15,7 @@ def _spec(name: str, summary: str, random: float) -> EnvSpec:
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=random,
+        splits=("train", "test"),
         extra="babyai",
     )
 

@@ -63,14 +63,14 @@ class BabyAI(MultiTurnEnv):
         self._levels: dict[str, Level] = {}  # levels of a group, reused by later episodes
 
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
-        level = self.levels[self.seed % len(self.levels)]
+        level = self.levels[self.task_seed % len(self.levels)]
         if self._max_turns_override is None:
             self.max_turns = LEVELS[level]
         current = self._levels.get(level)
         if current is None:
             current = self._levels[level] = Level(level)
         self.current = current
-        current.start(self.seed // len(self.levels))
+        current.start(self.task_seed // len(self.levels))
         self.seen = bytearray(current.width * current.height)
         self._held = 0
         self._drops: dict[int, int] = {}

@@ -30,6 +30,7 @@ _GENERATED_SPECS = [
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=0.0,  # the random player's programs are wrong by construction
+        splits=("train", "test"),
     )
     for name, (entry, summary) in _GENERATORS.items()
     for level in ("easy", "hard", "random")

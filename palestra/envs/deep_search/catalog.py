@@ -21,6 +21,7 @@ def _world(kind: str, summary: str, *, max_searches: int, max_turns: int, random
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=random,
+        splits=("train", "test"),
         extra="search",
     )
 
@@ -38,7 +39,7 @@ def _data(name: str, summary: str, **kwargs: Any) -> EnvSpec:
 
 
 def _set(name: str, split: str, summary: str) -> EnvSpec:
-    return _data(name, summary, dataset="axon-rl/search-eval", split=split)
+    return _data(name, summary, dataset="axon-rl/search-eval", data_split=split)
 
 
 SPECS = [

@@ -28,7 +28,7 @@ class DataSearch(DeepSearch):
         *,
         dataset: str | None = None,
         path: str | None = None,
-        split: str | None = None,
+        data_split: str | None = None,
         config: str | None = None,
         revision: str | None = None,
         mirror: str | None = None,
@@ -49,7 +49,8 @@ class DataSearch(DeepSearch):
         questions = Questions(
             dataset=dataset,
             path=path,
-            split=split,
+            data_split=data_split,
+            split=options.get("split"),
             config=config,
             revision=revision,
             mirror=mirror,

@@ -62,6 +62,7 @@ class DeepSearch(MultiTurnEnv):
     passed to the search tool.
     """
 
+    filters_tasks = False  # `questions` respects `split`
     inline = False  # a search may wait for a server, and the first one may build an index
     # `_hits` and `_pages_read` can be shared because they are replaced, never mutated.
     shared = MultiTurnEnv.shared | {"tool", "_task_info", "_hits", "_pages_read"}
@@ -98,6 +99,7 @@ class DeepSearch(MultiTurnEnv):
         if reward_rule not in get_args(RewardRule):
             raise BadValue(f"`reward_rule` must be one of {', '.join(get_args(RewardRule))}; got {reward_rule!r}")
         self.questions = questions
+        self.num_tasks = questions.num_tasks
         self.max_searches = max_searches
         self.snippet_words = snippet_words
         self.reward_rule = reward_rule
@@ -120,6 +122,9 @@ class DeepSearch(MultiTurnEnv):
         self._hits = {}
         self._pages_read = {}
         self._queries = []
+
+    def task_key(self) -> object:
+        return self.questions.task_id
 
     def reset_info(self) -> dict[str, Any]:
         return {"max_searches": self.max_searches, **self._task_info}

@@ -34,7 +34,7 @@ class WorldSearch(DeepSearch):
     def __init__(
         self, *, kind: str = "mixed", pages: int = PAGES, world_seed: int = 0, **options: Unpack[SearchOptions]
     ) -> None:
-        questions = WorldQuestions(kind=kind, pages=pages, world_seed=world_seed)
+        questions = WorldQuestions(kind=kind, pages=pages, world_seed=world_seed, split=options.get("split"))
         options.setdefault("snippet_words", SNIPPET_WORDS)
         super().__init__(questions, questions.corpus, **options)
 

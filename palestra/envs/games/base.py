@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypedDict
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.parsing import boxed, last_boxed
+from palestra.spec import check_split
 from palestra.types import Step
 
 # Status of a move. `step` relies on the order: values above INVALID end the game.
@@ -36,6 +37,7 @@ class GameOptions(TypedDict, total=False):
     fail_reward: float  # reward for losing or running out of turns (default 0.0)
     invalid_action_reward: float  # reward for a well-formed move that breaks the rules (default 0.0)
     format_error_reward: float  # reward for an unreadable move, which ends the game (default -0.1)
+    split: str | None  # "train" or "test": only games of this part of the task space; None: all (default)
     partial_credit: bool  # reward every increase of `progress` (default False); the total for a win stays the same
 
 
@@ -66,6 +68,7 @@ class LanguageGame(Env):
         invalid_action_reward: float = 0.0,
         format_error_reward: float = -0.1,
         partial_credit: bool = False,
+        split: str | None = None,
     ) -> None:
         """Store the rewards and the settings of the game.
 
@@ -78,6 +81,7 @@ class LanguageGame(Env):
         self.invalid_action_reward = float(invalid_action_reward)
         self.format_error_reward = float(format_error_reward)
         self.partial_credit = partial_credit
+        self.split = check_split(split)
         rewards = [self.success_reward, self.internal_step_reward, self.fail_reward]
         rewards += [self.invalid_action_reward, self.format_error_reward]
         self.reward_range = (min(rewards), max(rewards))
@@ -92,6 +96,10 @@ class LanguageGame(Env):
     @abstractmethod
     def setup(self) -> None:
         """Generate the board of this episode with `self.rng`; the difficulty attributes are already set."""
+
+    @abstractmethod
+    def task_key(self) -> object:
+        """Return what identifies the game that `setup` generated: equal keys mean the same puzzle."""
 
     @abstractmethod
     def rules(self) -> str:
@@ -138,13 +146,10 @@ class LanguageGame(Env):
         if options:
             raise BadValue(f"{self.title} accepts no reset options; got {', '.join(map(str, options))}")
         seed = self.start_episode(seed)
-        if self._draws_level:
-            for name, value in self.draw_level().items():
-                setattr(self, name, value)
         self.turn = 0
         self.ending = None
         self._credit_paid = 0.0  # partial credit granted so far in this episode
-        self.setup()
+        self.sample_task(self._sample, self._key)
         prompt = self._opening
         if prompt is None:
             prompt = self._prompt()
@@ -153,7 +158,16 @@ class LanguageGame(Env):
         board = self.board()
         if board:
             prompt = f"{prompt}\n\n{board}"
-        return prompt, {"seed": seed, "max_turns": self.max_turns, "suffix": board}
+        return prompt, {"seed": seed, "max_turns": self.max_turns, "task_id": self.task_id, "suffix": board}
+
+    def _sample(self) -> None:
+        if self._draws_level:
+            for name, value in self.draw_level().items():
+                setattr(self, name, value)
+        self.setup()
+
+    def _key(self, _: None) -> object:
+        return self.task_key()
 
     def _prompt(self) -> str:
         """Return the prompt without the board."""

@@ -11,7 +11,15 @@ from palestra.spec import EnvSpec
 
 
 def _game(
-    env_id: str, entry: str, summary: str, expert: float, random: float, *, seeded: bool = True, **kwargs: Any
+    env_id: str,
+    entry: str,
+    summary: str,
+    expert: float,
+    random: float,
+    *,
+    seeded: bool = True,
+    held_out: bool = True,
+    **kwargs: Any,
 ) -> EnvSpec:
     return EnvSpec(
         id=f"game:{env_id}",
@@ -22,6 +30,7 @@ def _game(
         expert_success=expert,
         random_success=random,
         seeded=seeded,
+        splits=("train", "test") if held_out else (),
     )
 
 
@@ -41,10 +50,12 @@ _SEARCH = ("word_search:WordSearch", "find the listed words in a grid of letters
 
 # Arguments that are None are sampled for every episode.
 SPECS = [
-    _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, min_number=1, max_number=10, max_turns=4),
-    _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, min_number=1, max_number=50, max_turns=7),
-    _game("GuessTheNumber-v0-random", *_GUESS, 1.0, 0.25, min_number=None, max_number=None, max_turns=None),
-    _game("Mastermind-v0-easy", *_MASTERMIND, 1.0, 0.284, code_length=2, num_numbers=6, max_turns=10),
+    _game("GuessTheNumber-v0-easy", *_GUESS, 1.0, 0.34, held_out=False, min_number=1, max_number=10, max_turns=4),
+    _game("GuessTheNumber-v0-hard", *_GUESS, 1.0, 0.13, held_out=False, min_number=1, max_number=50, max_turns=7),
+    _game(
+        "GuessTheNumber-v0-random", *_GUESS, 1.0, 0.25, held_out=False, min_number=None, max_number=None, max_turns=None
+    ),
+    _game("Mastermind-v0-easy", *_MASTERMIND, 1.0, 0.284, held_out=False, code_length=2, num_numbers=6, max_turns=10),
     _game("Mastermind-v0-hard", *_MASTERMIND, 1.0, 0.017, code_length=4, num_numbers=8, max_turns=30),
     _game("Mastermind-v0-random", *_MASTERMIND, 1.0, 0.222, code_length=None, num_numbers=None, max_turns=None),
     _game("Minesweeper-v0-easy", *_MINES, 0.799, 0.015, rows=5, cols=5, num_mines=5, max_turns=25),
@@ -53,7 +64,7 @@ SPECS = [
     _game("Wordle-v0-easy", *_WORDLE, 1.0, 0.041, word_length=3, max_turns=15),
     _game("Wordle-v0-hard", *_WORDLE, 1.0, 0.01, word_length=5, max_turns=25),
     _game("Wordle-v0-random", *_WORDLE, 1.0, 0.02, word_length=None, max_turns=None),
-    _game("FifteenPuzzle-v0-easy", *_FIFTEEN, 1.0, 0.283, num_rows=2, max_turns=10),
+    _game("FifteenPuzzle-v0-easy", *_FIFTEEN, 1.0, 0.283, held_out=False, num_rows=2, max_turns=10),
     _game("FifteenPuzzle-v0-hard", *_FIFTEEN, 1.0, 0.0, num_rows=4, max_turns=50),
     _game("FifteenPuzzle-v0-random", *_FIFTEEN, 1.0, 0.098, num_rows=None, max_turns=None),
     _game("Hangman-v0-easy", *_HANGMAN, 0.8, 0.053, word_length=3, max_turns=10),
@@ -62,13 +73,13 @@ SPECS = [
     _game("Sudoku-v0-easy", *_SUDOKU, 1.0, 0.141, scale=4, clues=10, max_turns=15),
     _game("Sudoku-v0-hard", *_SUDOKU, 1.0, 0.0, scale=9, clues=50, max_turns=50),
     _game("Sudoku-v0-random", *_SUDOKU, 1.0, 0.069, scale=None, clues=None, max_turns=None),
-    _game("TowerofHanoi-v0-easy", *_HANOI, 1.0, 0.006, seeded=False, num_disks=3, max_turns=10),
-    _game("TowerofHanoi-v0-hard", *_HANOI, 1.0, 0.0, seeded=False, num_disks=5, max_turns=35),
-    _game("TowerofHanoi-v0-random", *_HANOI, 1.0, 0.002, num_disks=None, max_turns=None),
-    _game("Game2048-v0-easy", *_2048, 0.999, 0.393, target_tile=64, max_turns=50),
-    _game("Game2048-v0-hard", *_2048, 0.983, 0.0, target_tile=512, max_turns=300),
-    _game("Game2048-v0-extreme-hard", *_2048, 0.967, 0.0, target_tile=2048, max_turns=1200),
-    _game("Game2048-v0-random", *_2048, 0.999, 0.64, target_tile=None, max_turns=None),
+    _game("TowerofHanoi-v0-easy", *_HANOI, 1.0, 0.006, held_out=False, seeded=False, num_disks=3, max_turns=10),
+    _game("TowerofHanoi-v0-hard", *_HANOI, 1.0, 0.0, held_out=False, seeded=False, num_disks=5, max_turns=35),
+    _game("TowerofHanoi-v0-random", *_HANOI, 1.0, 0.002, held_out=False, num_disks=None, max_turns=None),
+    _game("Game2048-v0-easy", *_2048, 0.999, 0.393, held_out=False, target_tile=64, max_turns=50),
+    _game("Game2048-v0-hard", *_2048, 0.983, 0.0, held_out=False, target_tile=512, max_turns=300),
+    _game("Game2048-v0-extreme-hard", *_2048, 0.967, 0.0, held_out=False, target_tile=2048, max_turns=1200),
+    _game("Game2048-v0-random", *_2048, 0.999, 0.64, held_out=False, target_tile=None, max_turns=None),
     _game("Sokoban-v0-easy", *_SOKOBAN, 1.0, 0.013, dim_room=(6, 6), num_boxes=2, max_turns=20),
     _game("Sokoban-v0-hard", *_SOKOBAN, 1.0, 0.0, dim_room=(8, 8), num_boxes=4, max_turns=50),
     _game("Sokoban-v0-random", *_SOKOBAN, 1.0, 0.006, dim_room=None, num_boxes=None, max_turns=None),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Unpack
 from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
 from palestra.errors import BadValue
 from palestra.parsing import read_int
+from palestra.spec import fingerprint, split_of
 
 MAX_WORDS = 15
 CELLS_PER_WORD = 4  # cells reserved for each further word: five letters, one of them shared with another word
@@ -47,8 +48,9 @@ def answers() -> dict[str, str]:
 
 
 @cache
-def _pool(hardcore: bool) -> tuple[str, ...]:
-    return tuple(clues(hardcore))
+def _pool(hardcore: bool, split: str | None) -> tuple[str, ...]:
+    """Return the words of a split, so that no clue of a test puzzle occurs in training."""
+    return tuple(word for word in clues(hardcore) if split is None or split_of(fingerprint(word)) == split)
 
 
 class Crosswords(LanguageGame):
@@ -60,6 +62,7 @@ class Crosswords(LanguageGame):
     """
 
     title = "Crosswords"
+    filters_tasks = False  # `_pool` holds words out
     shared = LanguageGame.shared | {"entries"}
 
     num_words: int
@@ -97,7 +100,7 @@ class Crosswords(LanguageGame):
     def setup(self) -> None:
         layout = None
         while layout is None:
-            layout = _make_layout(self.rng, _pool(self.hardcore), self.num_words, self.max_turns)
+            layout = _make_layout(self.rng, _pool(self.hardcore, self.split), self.num_words, self.max_turns)
         filled = {first + step * i: letter for word, first, step in layout for i, letter in enumerate(word)}
         top, left, bottom, right = _bounds(filled)
         width = self.width = right - left + 1
@@ -113,6 +116,9 @@ class Crosswords(LanguageGame):
             self._lines.append(f"R{row:<3} " + "   ".join(self.cells[row * width : (row + 1) * width]))
         self._lines.append("")
         self._lines += [entry.line for entry in self.entries]
+
+    def task_key(self) -> object:
+        return self.letters, [entry.line for entry in self.entries]
 
     def rules(self) -> str:
         return (

@@ -55,6 +55,7 @@ class FifteenPuzzle(LanguageGame):
         if num_rows is not None and not (isinstance(num_rows, int) and 2 <= num_rows <= LARGEST):
             raise BadValue(f"num_rows must be a whole number from 2 to {LARGEST}, got {num_rows!r}")
         super().__init__({"num_rows": num_rows, "max_turns": max_turns}, **options)
+        self.filters_tasks = num_rows != 2  # a 2 x 2 board has only 12 positions
 
     def setup(self) -> None:
         size = self.num_rows
@@ -95,6 +96,9 @@ class FifteenPuzzle(LanguageGame):
             tiles[gap], tiles[cell] = tiles[cell], 0
             gap, last = cell, gap
         return tiles
+
+    def task_key(self) -> object:
+        return self.grid
 
     def rules(self) -> str:
         tiles = self.num_rows**2 - 1

@@ -24,6 +24,7 @@ class Game2048(LanguageGame):
     """
 
     title = "2048"
+    filters_tasks = False  # there are too few tasks to hold any out
     levels = tuple({"target_tile": tile, "max_turns": turns} for tile, turns in ((16, 20), (32, 30), (64, 50)))
 
     target_tile: int
@@ -70,6 +71,9 @@ class Game2048(LanguageGame):
         empty = [i for i, rank in enumerate(self.cells) if not rank]
         self.cells[self.rng.choice(empty)] = self.newest = 1 if self.rng.random() < 0.9 else 2
         return len(empty) - 1
+
+    def task_key(self) -> object:
+        return self.cells
 
     def rules(self) -> str:
         return (

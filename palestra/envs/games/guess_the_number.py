@@ -19,6 +19,7 @@ class GuessTheNumber(LanguageGame):
     """
 
     title = "Guess the Number"
+    filters_tasks = False  # there are too few tasks to hold any out
     move_name = "guess"
     has_board = False
 
@@ -55,6 +56,9 @@ class GuessTheNumber(LanguageGame):
         self.guesses: set[int] = set()
         self.low = self.min_number  # `low` to `high` is the interval that is consistent with the feedback so far
         self.high = self.max_number
+
+    def task_key(self) -> object:
+        return self.min_number, self.max_number, self.hidden
 
     def rules(self) -> str:
         return (

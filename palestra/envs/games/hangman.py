@@ -48,6 +48,9 @@ class Hangman(LanguageGame):
         self.misses = ""  # guessed letters that are not in the word
         self.wrong: list[str] = []  # guessed words
 
+    def task_key(self) -> object:
+        return self.hidden
+
     def rules(self) -> str:
         n = self.word_length
         kind = "A rare" if self.hardcore else "An everyday"

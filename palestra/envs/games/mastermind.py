@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice, permutations, product
+from math import perm
 from typing import NamedTuple, Unpack
 
 from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
@@ -39,6 +40,9 @@ class Guess(NamedTuple):
     highest: int
     positions: int  # one bit per (number, position); shared bits are black pegs
     numbers: int  # one bit per (number, count of earlier occurrences); shared bits are black or white pegs
+
+
+MIN_CODES = 200  # no codes are held out if there are fewer
 
 
 class Mastermind(LanguageGame):
@@ -85,12 +89,18 @@ class Mastermind(LanguageGame):
         self.duplicate_numbers = bool(duplicate_numbers)
         level = {"code_length": code_length, "num_numbers": num_numbers, "max_turns": max_turns}
         super().__init__(level, **options)
+        if code_length is not None and num_numbers is not None:
+            codes = num_numbers**code_length if duplicate_numbers else perm(num_numbers, code_length)
+            self.filters_tasks = codes >= MIN_CODES
 
     def setup(self) -> None:
         draw = self.rng.choices if self.duplicate_numbers else self.rng.sample
         self.code = _guess(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
         self.feedback: dict[str, int] = {}  # maps each guess to 100 * black + white
         self.history = ""
+
+    def task_key(self) -> object:
+        return self.num_numbers, self.code
 
     def rules(self) -> str:
         repeats = (

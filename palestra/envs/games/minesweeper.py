@@ -66,6 +66,9 @@ class Minesweeper(LanguageGame):
         self.view = [HIDDEN] * cells  # cells as displayed to the player
         self.to_reveal = cells - self.num_mines
 
+    def task_key(self) -> object:
+        return self.rows, self.cols, self.order
+
     def rules(self) -> str:
         return (
             f"{self.num_mines} mines are hidden on a board of {self.rows} rows and {self.cols} columns. Reveal every "

@@ -63,6 +63,9 @@ class Sokoban(LanguageGame):
         self._plan: dict[str, str] = {}
         self._unsolvable = False  # whether the expert has found that the room can no longer be solved
 
+    def task_key(self) -> object:
+        return self.room
+
     def rules(self) -> str:
         return (
             f"You are in a room with {self.num_boxes} box{'es' * (self.num_boxes > 1)} and the same number of goals. "

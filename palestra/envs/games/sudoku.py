@@ -67,6 +67,9 @@ class Sudoku(LanguageGame):
                 grid = _with_number(grid, end, number)
         self.text = grid  # the visible grid
 
+    def task_key(self) -> object:
+        return self.cells
+
     def rules(self) -> str:
         size = self.scale
         side = isqrt(size)

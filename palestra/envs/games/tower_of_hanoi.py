@@ -29,6 +29,7 @@ class TowerofHanoi(LanguageGame):
     """
 
     title = "Tower of Hanoi"
+    filters_tasks = False  # there are too few tasks to hold any out
     levels = (
         {"num_disks": 3, "max_turns": 10},
         {"num_disks": 4, "max_turns": 20},
@@ -51,6 +52,9 @@ class TowerofHanoi(LanguageGame):
 
     def setup(self) -> None:
         self.towers: Towers = ((1 << self.num_disks) - 1, 0, 0)
+
+    def task_key(self) -> object:
+        return self.num_disks
 
     def rules(self) -> str:
         return (

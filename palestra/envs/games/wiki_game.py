@@ -153,6 +153,9 @@ class WikiGame(LanguageGame):
 
     # Rules and moves
 
+    def task_key(self) -> object:
+        return self.start, self.goal.title
+
     def rules(self) -> str:
         back = {
             "noregrets": "You cannot go back, unless a link leads back.",

@@ -110,6 +110,9 @@ class WordSearch(LanguageGame):
         self.letters = "".join([letter or other for letter, other in zip(grid, filler, strict=True)])
         return True
 
+    def task_key(self) -> object:
+        return self.letters
+
     def rules(self) -> str:
         return (
             f"Find the {self.num_words} words listed below in the grid of letters. They run across (left to right) or "

@@ -53,6 +53,9 @@ class Wordle(LanguageGame):
         # For each position, a dict with the mark of each letter.
         self._signs = [{**_GREY, **yellow, letter: _GREEN[letter]} for letter in self.hidden]
 
+    def task_key(self) -> object:
+        return self.hidden
+
     def rules(self) -> str:
         n = self.word_length
         guess = f"a real English word of {n} letters" if self.only_real_words else f"any {n} letters"

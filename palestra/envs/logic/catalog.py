@@ -32,6 +32,7 @@ _GENERATED_SPECS = [
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=chance,
+        splits=("train", "test"),
     )
     for world, chance in (("closed", 0.5), ("open", 0.333))
     for depth in (0, 1, 2, 3, 5)

@@ -62,6 +62,7 @@ _GENERATED_SPECS = [
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=rate,
+        splits=("train", "test"),
         extra="math" if name == "Geometry" else None,
     )
     for name, (entry, summary, rates) in _GENERATORS.items()

@@ -28,6 +28,7 @@ def _world(kind: str, summary: str, random: float) -> EnvSpec:
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=random,
+        splits=("train", "test"),
     )
 
 

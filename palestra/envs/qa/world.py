@@ -25,11 +25,12 @@ class WorldQuestions(TaskEnv):
     """A question about the encyclopedia generated from `world_seed` and `pages`.
 
     `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages; without tools, it can only
-    guess. The kind "unanswerable" mixes unanswerable and answerable questions of the same form, so that the answer
-    "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
-    `env.question` is the current question with its proof.
+    guess. The kind "unanswerable" mixes unanswerable and answerable questions of the same form, so that the
+    answer "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
+    `env.question` is the current question with its proof. `split="test"` asks about a different world.
     """
 
+    filters_tasks = False  # each split has a world of its own
     shared = TaskEnv.shared | {"world", "question", "corpus"}
 
     question: Question
@@ -41,6 +42,8 @@ class WorldQuestions(TaskEnv):
         if kind not in KINDS:
             raise BadValue(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
         self.kind = kind
+        if self.split == "test":
+            world_seed = child_seed(world_seed, "test")
         self.world = _world(world_seed, pages)
         self.corpus = WorldCorpus(seed=self.world.seed, pages=pages)  # documents for tools=["search"]
 
@@ -67,6 +70,9 @@ class WorldQuestions(TaskEnv):
         if self.kind == "unanswerable" and rng.random() < 0.5:
             return rng.choice(("1hop", "2hop", "3hop"))
         return self.kind
+
+    def task_key(self, item: Item) -> object:
+        return self.world.seed, self.world.pages, item.key
 
     def grade(self, answer: str) -> Grade:
         return grade_qa(answer, self.item.gold)

@@ -22,6 +22,7 @@ def _specs(name: str) -> list[EnvSpec]:
                 reward_range=(-0.1, 1.0),
                 expert_success=expert,
                 random_success=random,
+                splits=("train", "test"),
                 extra="rg",
             )
         )

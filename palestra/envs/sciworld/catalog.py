@@ -6,16 +6,17 @@ from palestra.envs.sciworld.tasks import GROUPS, TYPES, types_of
 from palestra.spec import EnvSpec
 
 
-def _spec(name: str, tasks: str, summary: str, split: str = "train") -> EnvSpec:
+def _spec(name: str, tasks: str, summary: str, data_split: str | None = None) -> EnvSpec:
     types = types_of(tasks)  # each episode samples one of them uniformly
     return EnvSpec(
         id=f"sciworld:{name}",
         entry_point="palestra.envs.sciworld.env:SciWorld",
-        kwargs={"tasks": tasks, "split": split},
+        kwargs={"tasks": tasks} if data_split is None else {"tasks": tasks, "data_split": data_split},
         summary=summary,
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
-        random_success=0.0,  # measured on 10 episodes per type, or 80 for the types with the shortest solutions
+        random_success=0.0,  # measured on 10 episodes per type, and on 80 for the types with the shortest solutions
+        splits=("train", "test") if data_split is None else (),
         extra="sciworld",
     )
 
@@ -26,7 +27,8 @@ def _groups() -> list[EnvSpec]:
         what = "all 30 task types" if group == "All" else f"{len(names)} types: {', '.join(names)}"
         for split in ("train", "dev", "test"):
             variant = "" if split == "train" else f"-{split}"
-            specs.append(_spec(f"{group}-v0{variant}", group, f"{what}; {split} variations", split))
+            data_split = None if split == "train" else split
+            specs.append(_spec(f"{group}-v0{variant}", group, f"{what}; {split} variations", data_split))
     return specs
 
 

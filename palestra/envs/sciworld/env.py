@@ -72,11 +72,13 @@ class SeedPredictor:
 class SciWorld(MultiTurnEnv):
     """ScienceWorld (Wang et al. 2022) with experiments such as boiling, measuring, wiring circuits and growing plants.
 
-    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these. Each episode samples a task
-    type and a variation from `split`, and `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
+    `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these; each episode samples a task
+    type and a variation of ScienceWorld's split `data_split` ("train", "dev", "test" or "all"; by default that of
+    `split`, which is "train" or "test"). `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
     `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
-    noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution. With
-    `prepare_next`, the environment predicts the next episode and builds it in the background during the current one.
+    noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution.
+    With `prepare_next`, the episode that is predicted to come next is built in the background while the current one
+    is played.
 
     The reward of a step is the change in score, so rewards sum to the final score in [0, 1]. Focusing on a wrong object
     resets the score to 0 and ends the episode. Differences from the package: a variation always has the same initial
@@ -87,6 +89,7 @@ class SciWorld(MultiTurnEnv):
     """
 
     inline = False
+    filters_tasks = False  # `data_split` holds variations out
     expert_peeks = True
     shared = MultiTurnEnv.shared | {"_types"}
 
@@ -97,7 +100,7 @@ class SciWorld(MultiTurnEnv):
         self,
         *,
         tasks: str | Sequence[str] = "All",
-        split: str = "train",
+        data_split: str | None = None,
         simplifications: str | Sequence[str] = "",
         max_turns: int | None = None,
         prepare_next: bool = True,
@@ -107,9 +110,9 @@ class SciWorld(MultiTurnEnv):
         longest = max(task.turns for task in self._types)
         super().__init__(max_turns=longest if max_turns is None else max_turns, **options)
         self.reward_range = (min(-1.0, self.error_reward), max(1.0, self.error_reward))
-        self.split = split
+        self.data_split = data_split or self.split or "train"
         for task in self._types:
-            task.split(split)  # raises an error for an unknown split
+            task.split(self.data_split)  # raises an error for an unknown split
         chosen = simplifications if isinstance(simplifications, str) else tuple(simplifications)
         self.simplifications = simplifications_of(chosen, self._types)
         self._max_turns_override = max_turns
@@ -154,7 +157,7 @@ class SciWorld(MultiTurnEnv):
             if more or self.type not in self._types:
                 names = ", ".join(task.name for task in self._types)
                 raise BadValue(f"the reset option `task` must be one of this env's task types: {names}")
-            self.variation = self.rng.choice(self.type.split(self.split))
+            self.variation = self.rng.choice(self.type.split(self.data_split))
         if "variation" in options:
             self.variation = options.pop("variation")
             if self.variation not in range(self.type.variations):
@@ -171,10 +174,13 @@ class SciWorld(MultiTurnEnv):
 
     def _draw(self, rng: Random) -> tuple[TaskType, int]:
         task = rng.choice(self._types)
-        return task, rng.choice(task.split(self.split))
+        return task, rng.choice(task.split(self.data_split))
+
+    def task_key(self) -> object:
+        return self.type.name, self.variation, self.simplifications
 
     def reset_info(self) -> dict[str, Any]:
-        return {"task": self.type.name, "variation": self.variation, "split": self.split, "goal": self._intro.task}
+        return {"task": self.type.name, "variation": self.variation, "split": self.data_split, "goal": self._intro.task}
 
     def prompt(self) -> str:
         explained = (f"{form}: {_MEANING[form]}" if form in _MEANING else form for form in self._intro.forms)

@@ -54,7 +54,7 @@ class TaskType:
     def split(self, name: str) -> range:
         """Return the variations of a split."""
         if name not in SPLITS:
-            raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
+            raise BadValue(f"`data_split` must be one of {', '.join(SPLITS)}; got {name!r}")
         quarter = self.variations // 4
         # Bounds of the splits in quarters of the variations. The remainder belongs to "test".
         parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}

@@ -16,6 +16,7 @@ def _sql(name: str, summary: str, **kwargs: Any) -> EnvSpec:
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=0.0,
+        splits=("train", "test"),
     )
 
 

@@ -172,7 +172,7 @@ class GeneratedSql(SqlEnv):
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = DOMAINS[domain].about
-        self.databases, self.question = _generate(domain, self.level, self.copies, self.seed)
+        self.databases, self.question = _generate(domain, self.level, self.copies, self.task_seed)
         self.compare = "list" if self.question.ordered else "bag"
         self.read_schema()
 

@@ -16,6 +16,7 @@ from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.grading.base import Grade
 from palestra.parsing import boxed, last_boxed
+from palestra.spec import check_split
 from palestra.types import Observation, Step, TextPart
 
 MAX_ANSWER_LENGTH = 100_000  # maximum number of characters; longer answers are treated as unreadable
@@ -38,6 +39,7 @@ class TaskOptions(TypedDict, total=False):
     success_reward: float  # reward for a correct answer (default 1.0)
     fail_reward: float  # reward for a wrong answer (default 0.0)
     format_error_reward: float  # reward for a reply without a readable answer (default -0.1)
+    split: str | None  # "train" or "test": only tasks of this part of the task space; None: all (default)
     # Reward for the first readable answer (default 0.0); the rewards of a solved episode still sum to success_reward.
     format_reward: float
 
@@ -63,10 +65,12 @@ class TaskEnv(Env):
         fail_reward: float = 0.0,
         format_error_reward: float = -0.1,
         format_reward: float = 0.0,
+        split: str | None = None,
     ) -> None:
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
             raise BadValue(f"max_attempts must be a positive whole number, got {max_attempts!r}")
         self.max_turns: int = max_attempts
+        self.split = check_split(split)
         self.success_reward = float(success_reward)
         self.fail_reward = float(fail_reward)
         self.format_error_reward = float(format_error_reward)
@@ -108,12 +112,20 @@ class TaskEnv(Env):
             "You may think first; only the last \\boxed{} of your reply counts."
         )
 
+    def task_key(self, item: Item) -> object:
+        """Return what identifies an item; items with the same question are the same task."""
+        return item.question
+
     # Methods shared by all tasks.
+
+    def select(self, options: dict[str, Any]) -> Item:
+        """Return an item of `split`."""
+        return self.sample_task(lambda: self.draw(options), self.task_key, chosen=bool(options))
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         remaining = dict(options or {})
         seed = self.start_episode(seed)
-        item = self.draw(remaining)
+        item = self.select(remaining)
         if remaining:
             raise BadValue(f"unknown reset options for {type(self).__name__}: {', '.join(map(str, remaining))}")
         self.item = item
@@ -122,7 +134,7 @@ class TaskEnv(Env):
         self._format_reward_paid = 0.0
         attempts = "1 attempt" if self.max_turns == 1 else f"{self.max_turns} attempts"
         note = f"\n\n{self.format_note()} You have {attempts}."
-        info = {"seed": seed, "max_turns": self.max_turns, "suffix": "", "item": item.key}
+        info = {"seed": seed, "max_turns": self.max_turns, "suffix": "", "item": item.key, "task_id": self.task_id}
         return _append(item.question, note), info
 
     def step(self, action: str) -> Step:

@@ -17,7 +17,11 @@ from palestra.envs.tasks.order import position_of, row_at
 from palestra.envs.tasks.rows import Rows, open_rows
 from palestra.envs.tasks.source import Source
 from palestra.errors import BadValue
+from palestra.spec import fingerprint
 
+HOLD_OUT_SEED = 20_251_001  # seed of the order that determines which rows are held out
+MAX_HELD_OUT = 1_000  # rows
+MIN_ROWS = 16  # smaller data sets are not split
 _ABSENT = object()
 
 
@@ -26,7 +30,7 @@ class DataOptions(TaskOptions, total=False):
 
     dataset: str | None  # id of a data set on the Hugging Face Hub
     path: str | None  # local file or folder
-    split: str | None
+    data_split: str | None  # name of a split of the data set, for example "validation"
     config: str | None
     revision: str | None
     mirror: str | None  # folder with data sets at owner/name (default: environment variable PALESTRA_MIRROR)
@@ -44,6 +48,7 @@ class DataTask(TaskEnv):
     shared = TaskEnv.shared | {"rows"}
 
     rows: Rows
+    num_tasks: int  # number of rows in the split
     index: int  # index of the current row in the data set
     epoch: int
 
@@ -52,7 +57,7 @@ class DataTask(TaskEnv):
         *,
         dataset: str | None = None,
         path: str | None = None,
-        split: str | None = None,
+        data_split: str | None = None,
         config: str | None = None,
         revision: str | None = None,
         mirror: str | None = None,
@@ -64,8 +69,10 @@ class DataTask(TaskEnv):
         fail_reward: float = 0.0,
         format_error_reward: float = -0.1,
         format_reward: float = 0.0,
+        split: str | None = None,
     ) -> None:
         super().__init__(
+            split=split,
             max_attempts=max_attempts,
             success_reward=success_reward,
             fail_reward=fail_reward,
@@ -79,13 +86,15 @@ class DataTask(TaskEnv):
             Source(
                 dataset=dataset,
                 path=None if path is None else str(path),
-                split=split,
+                split=data_split,
                 config=config,
                 revision=revision,
                 mirror=None if mirror is None else str(mirror),
             )
         )
         self.rows.require_column(question, "question")
+        self._split_rows = split_rows(len(self.rows), self.split)
+        self.num_tasks = len(self._split_rows)
 
     @abstractmethod
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
@@ -97,13 +106,17 @@ class DataTask(TaskEnv):
                 seed = self.seed + 1
             elif self._first_seed is None:
                 seed = super().start_episode(None)
-                seed -= seed % len(self.rows)  # start at the first position of an epoch
+                seed -= seed % self.num_tasks  # start with the first row of an epoch
         return super().start_episode(seed)
 
+    def select(self, options: dict[str, Any]) -> Item:
+        item = self.draw(options)
+        self.task_id = fingerprint(item.key)
+        return item
+
     def draw(self, options: dict[str, Any]) -> Item:
-        n = len(self.rows)
         index = options.pop("index", None)
-        self.epoch, position = divmod(self.seed, n)
+        self.epoch, position = divmod(self.seed, self.num_tasks)
         if index is None:
             self.index = self._row_at(position)
         else:
@@ -118,16 +131,26 @@ class DataTask(TaskEnv):
         return observation, {**info, "index": self.index, "epoch": self.epoch}
 
     def _seed_of(self, row: int) -> int:
-        n = len(self.rows)
+        n = self.num_tasks
         epoch = self.epoch if "seed" in self.__dict__ else 0
+        place = self._place_in_split(row)
         if not self.shuffle:
-            return epoch * n + row
-        return epoch * n + position_of(row, n, seed=self.shuffle_seed, epoch=epoch)
+            return epoch * n + place
+        return epoch * n + position_of(place, n, seed=self.shuffle_seed, epoch=epoch)
 
     def _row_at(self, position: int) -> int:
-        if not self.shuffle:
-            return position
-        return row_at(position, len(self.rows), seed=self.shuffle_seed, epoch=self.epoch)
+        place = position
+        if self.shuffle:
+            place = row_at(position, self.num_tasks, seed=self.shuffle_seed, epoch=self.epoch)
+        if self.num_tasks == len(self.rows):
+            return place
+        return row_at(self._split_rows[place], len(self.rows), seed=HOLD_OUT_SEED, epoch=0)
+
+    def _place_in_split(self, row: int) -> int:
+        """Return the position of a row among the rows of the split, without shuffling."""
+        if self.num_tasks == len(self.rows):
+            return row
+        return self._split_rows.index(position_of(row, len(self.rows), seed=HOLD_OUT_SEED, epoch=0))
 
     def _check_index(self, index: object) -> int:
         if isinstance(index, bool) or not hasattr(index, "__index__"):
@@ -135,11 +158,26 @@ class DataTask(TaskEnv):
         number = int(index.__index__())
         if not 0 <= number < len(self.rows):
             raise BadValue(f"{self.rows.source.name} has rows 0 to {len(self.rows) - 1}, got index {number}")
+        if self.num_tasks != len(self.rows):
+            place = position_of(number, len(self.rows), seed=HOLD_OUT_SEED, epoch=0)
+            if place not in self._split_rows:
+                raise BadValue(f"row {number} of {self.rows.source.name} does not belong to split {self.split!r}")
         return number
 
     def random_row(self) -> Mapping[str, Any]:
         """Return a random row for the random player; its answer is well-formed but usually wrong for this question."""
         return self.rows[self.player_rng.randrange(len(self.rows))]
+
+
+def split_rows(rows: int, split: str | None) -> range:
+    """Return the rows of a split as positions in a fixed shuffled order: an eighth of them, at most 1,000, is held out.
+
+    Data sets of fewer than 16 rows are not split.
+    """
+    held_out = min(rows // 8, MAX_HELD_OUT) if rows >= MIN_ROWS else 0
+    if split is None or not held_out:
+        return range(rows)
+    return range(held_out) if split == "test" else range(held_out, rows)
 
 
 def get_cell(row: Mapping[str, Any], column: str) -> Any:

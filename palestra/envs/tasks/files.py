@@ -161,7 +161,7 @@ def choose_split(names: Sequence[str], split: str | None, source: str) -> str:
         return names[0]
     if "train" in names:
         return "train"
-    raise BadValue(f"{source} has several splits; select one with split=: {', '.join(sorted(names))}")
+    raise BadValue(f"{source} has several splits; select one with data_split=: {', '.join(sorted(names))}")
 
 
 def _read_folder(folder: Path, split: str | None, config: str | None) -> Table:

@@ -20,4 +20,5 @@ def data_spec(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> Env
         reward_range=(-0.1, 1.0),
         extra="data",
         needs_data=True,
+        splits=("train", "test") if "dataset" in kwargs and "data_split" not in kwargs else (),
     )

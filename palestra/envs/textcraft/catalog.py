@@ -15,6 +15,7 @@ SPECS = [
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=random,
+        splits=("train", "test"),
         extra="textcraft",
     )
     for depth, random in _RANDOM.items()

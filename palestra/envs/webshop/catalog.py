@@ -16,6 +16,7 @@ def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
         reward_range=(min(0.0, kwargs.get("error_reward", 0.0)), 1.0),
         expert_success=1.0,
         random_success=random,
+        splits=() if "data_split" in kwargs else ("train", "test"),
         extra="webshop",
     )
 
@@ -23,16 +24,14 @@ def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
 _GEM = {"max_turns": 15, "error_reward": -0.1, "stop_when_error": True}
 
 SPECS = [
-    _shop(
-        "Shop-v0", "search a shop and buy the product described", 0.02, mode="text_rich", split="train", max_turns=15
-    ),
+    _shop("Shop-v0", "search a shop and buy the product described", 0.02, mode="text_rich", max_turns=15),
     *(
         _shop(
             f"{split}-{mode}",
             f"buy the product described; {split} goals, {mode} pages",
             0.02,
             mode=mode,
-            split=split,
+            data_split=split,
             **_GEM,
         )
         for split in ("train", "test")

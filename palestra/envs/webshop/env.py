@@ -28,13 +28,13 @@ Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, index in t
 class WebShop(MultiTurnEnv):
     """Buy the product that the instruction describes.
 
-    By default, the shop is generated, with `products` products from `catalogue_seed`. With `folder`, it is read from
-    WebShop's files (`products=None` for all products, `human=False` for generated goals). `split` selects the "train",
-    "dev", "test" or "all" goals. A seed is a position in the shuffled list of these goals, and
-    `reset(options={"goal": 7})` selects goal 7. `mode` is the page format: "text", "text_rich" or "html".
-    `show_attributes` adds a page of attributes to each product. The purchase earns WebShop's reward, from 0 to 1
-    (`palestra/envs/webshop/reward.py`), and an episode succeeds if the reward is 1. `nouns` replaces the function that
-    finds the nouns of a title.
+    By default, the shop is generated, with `products` products from `catalogue_seed`. With `folder`, it is read
+    from WebShop's files (`products=None` for all products, `human=False` for generated goals). `data_split` selects
+    the "train", "dev", "test" or "all" goals; its default is that of `split`, which is "train" or "test". A seed is
+    a position in the shuffled list of these goals, and `reset(options={"goal": 7})` selects goal 7. `mode` is the
+    page format: "text", "text_rich" or "html". `show_attributes` adds a page of attributes to each product. The
+    purchase earns WebShop's reward, from 0 to 1 (`palestra/envs/webshop/reward.py`), and an episode succeeds if the
+    reward is 1. `nouns` replaces the function that finds the nouns of a title.
 
     Differences from WebShop: the same seed always produces the same episode, the feedback for an invalid action lists
     the valid ones, and no search term has a special meaning. Unlike GEM's version, this environment requires neither a
@@ -42,6 +42,7 @@ class WebShop(MultiTurnEnv):
     of the goal's product, and buys the first result that meets all requirements.
     """
 
+    filters_tasks = False  # `data_split` holds goals out
     shared = MultiTurnEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
 
     goal: Goal
@@ -51,7 +52,7 @@ class WebShop(MultiTurnEnv):
         self,
         *,
         mode: Mode = "text_rich",
-        split: str = "train",
+        data_split: str | None = None,
         products: int | None = 1000,
         catalogue_seed: int = 0,
         folder: str | None = None,
@@ -71,7 +72,8 @@ class WebShop(MultiTurnEnv):
             folder=None if folder is None else str(folder), products=products, seed=catalogue_seed, human=human
         )
         self.shop: Shop = shop_of(source)
-        self._goals = self.shop.split(split)
+        self._goals = self.shop.split(data_split or self.split or "train")
+        self.num_tasks = len(self._goals)
 
     # Episode
 
@@ -108,6 +110,9 @@ class WebShop(MultiTurnEnv):
         self.page = 1
         self.asin = ""
         self.chosen: dict[str, str] = {}
+
+    def task_key(self) -> object:
+        return self.goal.instruction
 
     def reset_info(self) -> dict[str, Any]:
         return {"goal": self.number, "instruction": self.goal.instruction, "clickables": self.clickables()}

@@ -75,13 +75,13 @@ class Shop:
         As in WebShop, a large shop has 500 test goals and 1,000 dev goals, and the remaining goals are for training.
         """
         if name not in SPLITS:
-            raise BadValue(f"`split` must be one of {', '.join(SPLITS)}; got {name!r}")
+            raise BadValue(f"`data_split` must be one of {', '.join(SPLITS)}; got {name!r}")
         total = len(self.goals)
         test = min(500, total // 5)
         dev = test + min(1000, total // 5)
         splits = {"test": range(test), "dev": range(test, dev), "train": range(dev, total), "all": range(total)}
         if not splits[name]:
-            raise BadValue(f"{total} goals are too few for the split {name!r}; use split='all' or more products")
+            raise BadValue(f"{total} goals are too few for the split {name!r}; use data_split='all' or more products")
         return splits[name]
 
 

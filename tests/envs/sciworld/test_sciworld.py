@@ -196,7 +196,7 @@ def test_simplifications_change_the_simulation() -> None:
 
 
 def test_reset_options_select_the_episode() -> None:
-    with make_env(tasks="All", split="test") as env:
+    with make_env(tasks="All", data_split="test") as env:
         _, info = env.reset(seed=1, options={"task": "4-3", "variation": 7})
         assert (info["task"], info["variation"]) == ("find-plant", 7)
         assert info["max_turns"] == TYPES["find-plant"].turns
@@ -212,7 +212,7 @@ def test_reset_options_select_the_episode() -> None:
     [
         ({"tasks": "find-plan"}, "find-plant"),
         ({"tasks": ()}, "at least one"),
-        ({"split": "training"}, "train, dev, test"),
+        ({"data_split": "training"}, "train, dev, test"),
         ({"simplifications": "openDoor"}, "openDoors"),
         ({"simplifications": ("easy", "openDoors")}, "leave out"),
         ({"tasks": "TestConductivity", "simplifications": "noElectricalAction"}, "needs electrical"),

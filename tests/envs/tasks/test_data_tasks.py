@@ -49,7 +49,7 @@ def rows_for(env_id: str) -> list[dict[str, Any]]:
 def mirror(folder: Path, env_id: str) -> None:
     spec = palestra.get_spec(env_id)
     place = folder / str(spec.kwargs["dataset"])
-    split = spec.kwargs.get("split", "train")
+    split = spec.kwargs.get("data_split", "train")
     if env_id == "math:Geometry3K":
         datasets.DatasetDict({"train": geometry()}).save_to_disk(str(place))
     else:

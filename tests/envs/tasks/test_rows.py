@@ -111,7 +111,7 @@ def test_splits_by_file_by_folder_and_by_dictionary(tmp_path: Path) -> None:
     assert read_rows(saved) == ROWS[2:]
     assert read_rows(saved, split="test") == ROWS[:2]
     assert read_rows(whole, split="test") == ROWS[3:]
-    with pytest.raises(BadValue, match="several splits; select one with split=: 2wiki, tq"):
+    with pytest.raises(BadValue, match="several splits; select one with data_split=: 2wiki, tq"):
         read_path(nested)
     with pytest.raises(BadValue, match="has no split 'tset'; its splits are test, train"):
         read_path(saved, split="tset")

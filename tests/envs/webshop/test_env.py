@@ -15,7 +15,7 @@ from palestra.errors import BadValue, UnknownKeyword
 
 
 def make_env(**options: Any) -> WebShop:
-    return WebShop(**{"products": 200, "split": "all", **options})
+    return WebShop(**{"products": 200, "data_split": "all", **options})
 
 
 def goal_with_options(env: WebShop) -> int:
@@ -247,7 +247,7 @@ def test_the_expert_succeeds_from_any_page() -> None:
 
 @pytest.mark.parametrize("split", ["dev", "test"])
 def test_the_expert_solves_every_goal_of_a_split(split: str) -> None:
-    env = palestra.make("webshop:Shop-v0", split=split)
+    env = palestra.make("webshop:Shop-v0", data_split=split)
     shop_env = env.unwrapped
     assert isinstance(shop_env, WebShop)
     count = len(shop_env.shop.split(split))
@@ -295,7 +295,7 @@ def test_rendering() -> None:
 def test_wrong_arguments_raise() -> None:
     with pytest.raises(BadValue, match="`mode` must be one of"):
         make_env(mode="txt")
-    with pytest.raises(BadValue, match="`split` must be one of"):
-        make_env(split="training")
+    with pytest.raises(BadValue, match="`data_split` must be one of"):
+        make_env(data_split="training")
     with pytest.raises(UnknownKeyword, match="products"):
         palestra.make("webshop:Shop-v0", product=5)

@@ -158,7 +158,7 @@ def test_human_and_generated_goals(folder: Path) -> None:
 
 @pytest.mark.parametrize("human", [True, False])
 def test_goals_can_be_solved(folder: Path, human: bool) -> None:
-    env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=human, split="all")
+    env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=human, data_split="all")
     inner = env.unwrapped
     assert isinstance(inner, WebShop)
     for seed in range(len(inner.shop.goals)):
@@ -170,16 +170,16 @@ def test_goals_can_be_solved(folder: Path, human: bool) -> None:
 
 
 def test_snapshots_refer_to_the_folder(folder: Path) -> None:
-    env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, split="all")
+    env = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, data_split="all")
     env.reset(seed=0)
     moved = palestra.Env.restore(env.snapshot())
     assert moved.step("search[shampoo]") == env.step("search[shampoo]")
 
 
 def test_an_edited_file_is_read_again(folder: Path) -> None:
-    first = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, split="all")
+    first = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, data_split="all")
     (folder / "items_human_ins.json").write_text(json.dumps({"B00SHAMPOO": HUMAN["B00SHAMPOO"][:1]}))
-    second = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, split="all")
+    second = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, data_split="all")
     assert len(first.shop.goals) == 3  # type: ignore[attr-defined]
     assert len(second.shop.goals) == 1  # type: ignore[attr-defined]
 
