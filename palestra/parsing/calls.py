@@ -1,4 +1,4 @@
-"""Find answers, actions and tool calls in an agent's text. All functions accept any string and take linear time."""
+"""Find native tool calls in a reply, in the formats that models are trained on."""
 
 from __future__ import annotations
 
@@ -6,135 +6,13 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
-TAIL = 8_000  # braces are matched within this many characters, to bound the time
+from palestra.parsing.actions import after_thinking
+from palestra.parsing.boxes import TAIL
 
-_BOX = "\\boxed{"
-_BRACES = re.compile(r"\\boxed\{|[{}]")
-_INT = re.compile(r"[+-]?[0-9]{1,9}")
-_SMALL = {str(number): number for number in range(100)}  # a lookup is faster than int()
-_LABEL = re.compile(
-    r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
-)
-_FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
-_FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.S)
 _JSON = json.JSONDecoder(strict=False)  # models write unescaped line breaks in strings
 _BETWEEN = re.compile(r"[ \t\r\n;,]*")
-
-
-def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last closed `\boxed{...}`, or None. Braces are matched within TAIL characters."""
-    _, box, rest = text.rpartition(_BOX)
-    if not box:
-        return None
-    content, closed, _ = rest.partition("}")
-    if closed and "{" not in content:
-        return content
-    depth = 1
-    for brace in _BRACES.finditer(rest, 0, TAIL):
-        depth += -1 if brace[0] == "}" else 1
-        if depth == 0:
-            return rest[: brace.start()]
-    return _last_closed(text[-TAIL:])
-
-
-def _last_closed(text: str) -> str | None:
-    """Do the same as `last_boxed` for a text whose last box is not closed, by matching all braces from the left."""
-    span: tuple[int, int] | None = None
-    opened: list[tuple[bool, int]] = []
-    for brace in _BRACES.finditer(text):
-        if brace[0] != "}":
-            opened.append((brace[0] != "{", brace.end()))
-        elif opened:
-            boxed, start = opened.pop()
-            if boxed and (span is None or start > span[0]):
-                span = (start, brace.start())
-    return None if span is None else text[span[0] : span[1]]
-
-
-def boxed(answer: object) -> str:
-    r"""Return `answer` inside `\boxed{}`."""
-    return f"\\boxed{{{answer}}}"
-
-
-def last_code(text: str, languages: Collection[str] = ("", "py", "python", "python3")) -> str | None:
-    """Return the content of the last closed fenced block in one of `languages` ("" for no language), or None."""
-    code: str | None = None
-    opened: tuple[str, int] | None = None
-    for fence in _FENCE_LINE.finditer(text):
-        label = fence[1].strip().lower()
-        if opened is None or label:  # a fence with a language always opens a block
-            opened = (label, fence.end())
-            continue
-        if opened[0] in languages:
-            code = text[opened[1] : fence.start()].strip("\n")
-        opened = None
-    return code
-
-
-def fenced(code: str, language: str = "python") -> str:
-    """Return `code` as a fenced block."""
-    return f"```{language}\n{code}\n```"
-
-
-def last_tagged(text: str, tag: str = "answer") -> str | None:
-    """Return the content of the last closed `<tag>...</tag>`, or None."""
-    before, closed, _ = text.rpartition(f"</{tag}>")
-    if not closed:
-        return None
-    _, opened, content = before.rpartition(f"<{tag}>")
-    return content.strip() if opened else None
-
-
-def read_int(text: str) -> int | None:
-    """Parse an integer of at most nine ASCII digits; return None for other text."""
-    number = _SMALL.get(text)
-    if number is not None:
-        return number
-    text = text.strip()
-    return int(text) if _INT.fullmatch(text) else None
-
-
-def read_ints(text: str, count: int) -> list[int] | None:
-    """Parse exactly `count` integers separated by spaces or commas, optionally in brackets; None for other text."""
-    fields = text.strip(" \t\n[]()").replace(",", " ").split()
-    if len(fields) != count:
-        return None
-    numbers = [read_int(word) for word in fields]
-    return None if None in numbers else numbers  # type: ignore[return-value]
-
-
-def clip(text: str, limit: int = 40) -> str:
-    """Return `text` truncated and without control characters, for quoting in a message."""
-    if len(text) > limit:
-        text = text[:limit] + "..."
-    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
-
-
-def after_thinking(text: str) -> str:
-    """Return the text after the last `</think>`, or the whole text if there is none."""
-    return text.rpartition("</think>")[2].strip()
-
-
-def react_action(text: str) -> str | None:
-    """Return the text after the last `Action:` label, or None.
-
-    The label must be at the start of a line and may be numbered or bold. If the model continues with an invented
-    `Observation:`, that text is ignored. A code fence around the whole action is removed.
-    """
-    labels = list(_LABEL.finditer(after_thinking(text) if "</think>" in text else text))
-    result: str | None = None
-    for label, following in zip_longest(labels, labels[1:]):
-        kind = label[1].lower()
-        if kind == "observation" and result is not None:
-            break
-        if kind == "action":
-            action = label.string[label.end() : None if following is None else following.start()].strip()
-            fence = _FENCE.fullmatch(action)
-            result = (fence[1].strip() if fence else action) or result
-    return result
 
 
 def tool_calls(text: str) -> list[dict[str, Any]]:
