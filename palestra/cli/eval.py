@@ -173,9 +173,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(
         "-n",
-        type=int,
+        type=_task_count,
         metavar="N",
-        help="Number of tasks per environment (default: 100, or the number that the suite defines).",
+        help='Number of tasks per environment, or "all" for every row of a data set (default: the number that the '
+        "suite defines, otherwise all rows of a data set and 100 tasks of any other environment).",
     )
     tasks.add_argument(
         "-k",
@@ -258,6 +259,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
     output.add_argument("--markdown", action="store_true", help="Print the table as Markdown.")
     output.add_argument("--quiet", action="store_true", help="Print only error messages.")
+
+
+def _task_count(text: str) -> int | str:
+    return text if text == "all" else int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -438,5 +443,8 @@ def _list_suites() -> int:
 
     for name in builtin_suites():
         suite = load_suite(f"suite:{name}")
-        print(f"suite:{name:<12} {len(suite.entries):>3} environments, {suite.episodes:>5} episodes  {suite.summary}")
+        data_sets = sum(entry.every_task for entry in suite.entries)
+        more = f" and every row of {data_sets} data sets" if data_sets else ""
+        size = f"{len(suite.entries):>3} environments, {suite.episodes:>5} episodes{more}"
+        print(f"suite:{name:<12} {size}  {suite.summary}")
     return EXIT_OK

@@ -11,14 +11,14 @@ from palestra.concurrency import run_sync
 from palestra.evals.agents import EvaluatedAgent, ModelSettings
 from palestra.evals.folder import default_folder
 from palestra.evals.run import EvalSettings, Evaluation, run_evaluation
-from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
+from palestra.evals.suite import Suite, TaskCount, load_suite, suite_entry, with_overrides
 
 
 def evaluate(
     envs: str | Suite | Sequence[str],
     agent: str | Agent | Callable[..., Any],
     *,
-    n: int | None = None,
+    n: TaskCount | None = None,
     k: int | None = None,
     seed: int | None = None,
     turns: int | None = None,
@@ -35,10 +35,11 @@ def evaluate(
     the URL of an OpenAI-compatible server, `module:name`, an `Agent`, or a function from the observation to an action.
 
     Each environment is evaluated on `n` tasks with consecutive seeds starting at `seed`, with `k` attempts per task and
-    at most `turns` turns per attempt. Defaults come from the suite; otherwise they are 100 tasks, one attempt and seed
-    0. `env_kwargs` are passed to every environment. `model` contains sampling settings; `settings` contains
-    concurrency, retries and timeouts. Episodes and the report are stored in `out` (default: `runs/eval-SUITE-AGENT`);
-    `overwrite=True` deletes an existing evaluation in that folder.
+    at most `turns` turns per attempt. Defaults come from the suite; otherwise they are every row of a data set
+    (`n="all"`) or 100 tasks of any other environment, one attempt and seed 0. `env_kwargs` are passed to every
+    environment. `model` contains sampling settings; `settings` contains concurrency, retries and timeouts. Episodes and
+    the report are stored in `out` (default: `runs/eval-SUITE-AGENT`); `overwrite=True` deletes an existing evaluation
+    in that folder.
 
     The function can be called in scripts and in notebooks with a running event loop.
     """

@@ -16,7 +16,7 @@ from palestra.core import Env
 from palestra.evals.agents import EvaluatedAgent
 from palestra.evals.folder import SUMMARY, EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
-from palestra.evals.suite import Suite, SuiteEntry
+from palestra.evals.suite import Suite, SuiteEntry, resolve_tasks
 from palestra.evals.summary import Prices, summarise
 from palestra.evals.text import cells, sections, table_text
 from palestra.reports import html
@@ -98,6 +98,7 @@ async def run_evaluation(
     """
     settings = settings or EvalSettings()
     folder = Path(folder)
+    suite = resolve_tasks(suite)
     with locked(folder):
         async with agent:
             plan = plan_of(suite, agent.describe())

@@ -2,7 +2,7 @@
 
 ```toml
 summary = "Logic puzzles of two levels."
-n = 50                              # tasks per environment
+n = 50                              # tasks per environment; "all": every row of a data set once, its default
 k = 1                               # attempts per task
 seed = 0                            # first task seed; tasks use consecutive seeds
 turns = 20                          # maximum number of turns; longer episodes are truncated
@@ -27,14 +27,16 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue
-from palestra.registry import get_spec
+from palestra.registry import get_spec, make
 from palestra.rollout.types import Task
 
 N, K, SEED = 100, 1, 0
+ALL = "all"
+TaskCount = int | Literal["all"]
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "stop")
 _SHARED = ("n", "k", "seed", "turns", "category", "sampling")
 _OWN = (*_SHARED, "id", "kwargs", "level", "seeds")
@@ -48,6 +50,7 @@ class SuiteEntry:
     id: str
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of `make`, including "tools"
     seeds: tuple[int, ...]  # one task per seed
+    every_task: bool = False  # play every task once; `resolve_tasks` replaces `seeds`, which holds the first seed
     k: int = K  # attempts per task
     turns: int | None = None  # maximum number of turns
     category: str = ""
@@ -82,7 +85,9 @@ class SuiteEntry:
         first = self.seeds[0]
         plain = self.seeds == tuple(range(first, first + len(self.seeds)))
         seeds = {"first": first, "count": len(self.seeds)} if plain else list(self.seeds)
-        return {**asdict(self), "kwargs": dict(self.kwargs), "sampling": dict(self.sampling), "seeds": seeds}
+        data = {**asdict(self), "kwargs": dict(self.kwargs), "sampling": dict(self.sampling), "seeds": seeds}
+        del data["every_task"]  # the seeds of a stored entry are known
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> SuiteEntry:
@@ -103,7 +108,8 @@ class Suite:
 
     @property
     def episodes(self) -> int:
-        return sum(len(entry.seeds) * entry.k for entry in self.entries)
+        """Number of episodes, without entries whose number of tasks is not known yet."""
+        return sum(len(entry.seeds) * entry.k for entry in self.entries if not entry.every_task)
 
     def tasks(self) -> list[Task]:
         return [task for index, entry in enumerate(self.entries) for task in entry.tasks(index)]
@@ -160,7 +166,7 @@ def suite_entry(
     id: str = "",  # noqa: A002  # same name as the key in the TOML file
     *,
     kwargs: Mapping[str, Any] | None = None,
-    n: int = N,
+    n: TaskCount | None = None,
     k: int = K,
     seed: int = SEED,
     seeds: Sequence[int] | None = None,
@@ -170,11 +176,16 @@ def suite_entry(
     sampling: Mapping[str, Any] | None = None,
     where: str = "an evaluation",
 ) -> SuiteEntry:
-    """Validate the settings of a suite entry and build it."""
-    parts = get_spec(id).parts
+    """Validate the settings of a suite entry and build it; `n` is "all" for data sets and 100 otherwise by default."""
+    spec = get_spec(id)
+    parts = spec.parts
+    if n is None:
+        n = ALL if spec.needs_data else N
     for word, value, least in (("n", n, 1), ("k", k, 1), ("seed", seed, 0), ("turns", turns, 1)):
-        if not (word == "turns" and value is None) and (type(value) is not int or value < least):
-            raise BadValue(f"{where}: {word} must be an integer of at least {least}, got {value!r}")
+        allowed = (word == "turns" and value is None) or (word == "n" and value == ALL)
+        if not allowed and (type(value) is not int or value < least):
+            also = ' or "all"' if word == "n" else ""
+            raise BadValue(f"{where}: {word} must be an integer of at least {least}{also}, got {value!r}")
     if seeds is not None:
         right = isinstance(seeds, (list, tuple, range)) and all(type(one) is int and one >= 0 for one in seeds)
         if not right or not seeds or len(set(seeds)) < len(seeds):
@@ -183,7 +194,8 @@ def suite_entry(
     return SuiteEntry(
         id=id,
         kwargs=dict(kwargs or {}),
-        seeds=tuple(range(seed, seed + n) if seeds is None else seeds),
+        seeds=tuple(seeds) if seeds is not None else (seed,) if n == ALL else tuple(range(seed, seed + int(n))),
+        every_task=seeds is None and n == ALL,
         k=k,
         turns=turns,
         category=category or parts.family,
@@ -196,21 +208,23 @@ def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) 
     """Return the suite with added keyword arguments and with n, k, seed and turns overridden unless they are None."""
     overrides = {key: value for key, value in settings.items() if value is not None}
     for word, least in (("n", 1), ("seed", 0)):
-        if word in overrides and overrides[word] < least:
+        if overrides.get(word, least) != ALL and overrides.get(word, least) < least:
             raise BadValue(f"{word} must be an integer of at least {least}, got {overrides[word]}")
     entries = []
     for entry in suite.entries:
         seeds = list(entry.seeds)
-        if "n" in overrides or "seed" in overrides:
+        first, count = overrides.get("seed", seeds[0]), overrides.get("n", ALL if entry.every_task else len(seeds))
+        if count != ALL and ("n" in overrides or "seed" in overrides):
             # An explicit list of seeds is truncated to n; consecutive seeds start at `seed`.
-            first, count = overrides.get("seed", seeds[0]), overrides.get("n", len(seeds))
             plain = seeds == list(range(seeds[0], seeds[0] + len(seeds)))
             seeds = list(range(first, first + count)) if plain or "seed" in overrides else seeds[:count]
         entries.append(
             suite_entry(
                 entry.id,
                 kwargs={**entry.kwargs, **kwargs},
-                seeds=seeds,
+                n=ALL if count == ALL else None,
+                seed=first,
+                seeds=None if count == ALL else seeds,
                 k=overrides.get("k", entry.k),
                 turns=overrides.get("turns", entry.turns),
                 category=entry.category,
@@ -220,6 +234,38 @@ def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) 
             )
         )
     return replace(suite, entries=tuple(entries))
+
+
+def resolve_tasks(suite: Suite) -> Suite:
+    """Determine the seeds of entries with `n = "all"`; raise BadValue if a row of a data set would be played twice."""
+    return replace(suite, entries=tuple(map(_with_known_seeds, suite.entries)))
+
+
+def _with_known_seeds(entry: SuiteEntry) -> SuiteEntry:
+    spec = get_spec(entry.id)
+    if not (entry.every_task or spec.needs_data):
+        return entry
+    with make(entry.id, **entry.kwargs) as env:
+        total = env.num_tasks
+    if total is None:
+        if entry.every_task and not spec.needs_data:
+            raise BadValue(f'{entry.name} has a new task for every seed, so n cannot be "all"; pass a number: -n {N}')
+        return replace(entry, seeds=tuple(range(entry.seeds[0], entry.seeds[0] + N)), every_task=False)
+    if entry.every_task:  # every block of `total` seeds that starts at a multiple of `total` covers each row once
+        first = entry.seeds[0] - entry.seeds[0] % total
+        return replace(entry, seeds=tuple(range(first, first + total)), every_task=False)
+    if len(entry.seeds) > total:
+        raise BadValue(
+            f"{entry.name} has {total} tasks, fewer than n = {len(entry.seeds)}. To play each task once, use -n all "
+            '(n = "all" in a suite file); for several attempts per task, use -k'
+        )
+    first, last = min(entry.seeds), max(entry.seeds)
+    if first // total != last // total:
+        raise BadValue(
+            f"{entry.name} has {total} tasks, and seeds {first} to {last} may select a task twice: they must lie "
+            f"between two multiples of {total}. Use --seed {first - first % total}, or -n all"
+        )
+    return entry
 
 
 def with_sampling(base: Sampling, settings: Mapping[str, Any]) -> Sampling:

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import palestra
 from palestra.engines import Sampling
 from palestra.errors import BadValue, UnknownEnv
 from palestra.evals import EvalSettings, EvaluatedAgent, run_evaluation
-from palestra.evals.suite import SuiteEntry, builtin_suites, load_suite, suite_entry, with_overrides, with_sampling
+from palestra.evals.suite import (
+    Suite,
+    SuiteEntry,
+    builtin_suites,
+    load_suite,
+    resolve_tasks,
+    suite_entry,
+    with_overrides,
+    with_sampling,
+)
 from palestra.registry import get_spec
+from tests.envs.tasks.data_files import math_rows, write_jsonl
 
 GAME = "game:GuessTheNumber-v0-easy"
 
@@ -155,3 +167,48 @@ def test_attempts_share_only_the_seed_of_their_task() -> None:
     ]  # fmt: skip
     assert {t.options["horizon"] for t in tasks} == {5}
     assert {t.meta["entry"] for t in tasks} == {4}
+
+
+def test_every_row_of_a_data_set_is_played_once(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "data.jsonl", math_rows(12))
+    entry = suite_entry("math:File-v0", kwargs={"path": str(path), "question": "problem"}, k=2)
+    assert entry.every_task
+    done = asyncio.run(
+        run_evaluation(Suite(name="rows", entries=(entry,)), EvaluatedAgent("expert"), tmp_path / "run", command=[])
+    )
+    [row] = done.summary["table"]["envs"]
+    assert row["episodes"] == 24
+    assert sorted(done.outcomes) == [(0, seed, member) for seed in range(12) for member in range(2)]
+    with palestra.make("math:File-v0", **entry.kwargs) as env:
+        assert sorted(env.reset(seed=seed)[1]["index"] for seed in range(12)) == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("settings", "seeds"),
+    [({"n": 5}, range(5)), ({"n": 12}, range(12)), ({"n": "all", "seed": 30}, range(24, 36)), ({}, range(12))],
+)
+def test_number_of_tasks_of_a_data_set(settings: dict[str, Any], seeds: range, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "data.jsonl", math_rows(12))
+    kwargs = {"path": str(path), "question": "problem"}
+    plain = Suite(name="x", entries=(suite_entry("math:File-v0", kwargs=kwargs),))
+    none = {"n": None, "k": None, "seed": None, "turns": None}
+    for suite in (
+        Suite(name="x", entries=(suite_entry("math:File-v0", kwargs=kwargs, **settings),)),
+        with_overrides(plain, kwargs={}, **{**none, **settings}),
+    ):
+        assert resolve_tasks(suite).entries[0].seeds == tuple(seeds)
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "words"),
+    [
+        ("math:File-v0", {"n": 13}, "has 12 tasks, fewer than n = 13. To play each task once, use -n all"),
+        ("math:File-v0", {"n": 5, "seed": 10}, "may select a task twice.* Use --seed 0, or -n all"),
+        (GAME, {"n": "all"}, "a new task for every seed.* -n 100"),
+    ],
+)
+def test_no_task_is_played_twice(env: str, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "data.jsonl", math_rows(12))
+    kwargs = {"path": str(path), "question": "problem"} if env != GAME else {}
+    with pytest.raises(BadValue, match=words):
+        resolve_tasks(Suite(name="x", entries=(suite_entry(env, kwargs=kwargs, **settings),)))
