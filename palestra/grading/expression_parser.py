@@ -38,7 +38,7 @@ _RUN = re.compile("[A-Za-z]+")
 _PLAIN = re.compile(r"-?\d+")
 
 
-class _Unsupported(Exception):
+class Unsupported(Exception):
     """The expression cannot be represented as a Value."""
 
 
@@ -48,8 +48,8 @@ def parse_value(text: str) -> Value | None:
     if _PLAIN.fullmatch(text):
         return Value.of(_integer(text))
     try:
-        return _Parser(text).parse()
-    except (_Unsupported, ZeroDivisionError):
+        return Parser(text).parse()
+    except (Unsupported, ZeroDivisionError):
         return None
 
 
@@ -59,8 +59,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-class _Parser:
-    """Recursive descent parser with one token of lookahead."""
+class Parser:
+    """Recursive descent parser with one token of lookahead; subclasses may override the arithmetic operations."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -75,8 +75,40 @@ class _Parser:
     def parse(self) -> Value:
         value = self._sum()
         if self._kind:
-            raise _Unsupported
+            raise Unsupported
         return value
+
+    # Arithmetic operations.
+
+    def negate(self, value: Value) -> Value:
+        return -value
+
+    def add(self, left: Value, right: Value) -> Value:
+        return left + right
+
+    def multiply(self, left: Value, right: Value) -> Value:
+        return left * right
+
+    def divide(self, top: Value, bottom: Value) -> Value:
+        return top / bottom
+
+    def power(self, base: Value, exponent: Fraction) -> Value:
+        raised = base.power(exponent)
+        if raised is None:
+            raise Unsupported
+        return raised
+
+    def square_root(self, radicand: Value) -> Value:
+        root = radicand.root()
+        if root is None:
+            raise Unsupported
+        return root
+
+    def apply(self, function: str, value: Value) -> Value:  # noqa: ARG002  # subclasses use `function`
+        """Return the value of a function call, which is already computed."""
+        return value
+
+    # Grammar.
 
     def _next(self) -> None:
         self._tokens += 1
@@ -85,7 +117,7 @@ class _Parser:
         match = _TOKEN.match(self._text, self._at)
         if match is None:
             if self._text[self._at :].strip():
-                raise _Unsupported
+                raise Unsupported
             self._kind, self._token, self._start = "", "", len(self._text)
             return
         self._kind = match.lastgroup or ""
@@ -95,7 +127,7 @@ class _Parser:
 
     def _expect(self, symbol: str) -> None:
         if self._token != symbol:
-            raise _Unsupported
+            raise Unsupported
         self._next()
 
     def _deeper(self) -> None:
@@ -110,7 +142,7 @@ class _Parser:
             sign = self._token
             self._next()
             term = self._product()
-            total = total + term if sign == "+" else total - term
+            total = self.add(total, term if sign == "+" else -term)
         self._depth -= 1
         return total
 
@@ -123,16 +155,16 @@ class _Parser:
         while True:
             if self._token == "*":
                 self._next()
-                product = product * self._signed()
+                product = self.multiply(product, self._signed())
             elif self._token == "/":
                 self._next()
-                product = product / self._signed()
+                product = self.divide(product, self._signed())
             elif self._starts_factor():
                 if self._kind == "number":
-                    raise _Unsupported  # "3 4" or "x2" is not a product
-                product = product * self._factor()
+                    raise Unsupported  # "3 4" or "x2" is not a product
+                product = self.multiply(product, self._factor())
             else:
-                return -product if negative else product
+                return self.negate(product) if negative else product
 
     def _signed(self) -> Value:
         negative = False
@@ -140,7 +172,7 @@ class _Parser:
             negative ^= self._token == "-"
             self._next()
         factor = self._factor()
-        return -factor if negative else factor
+        return self.negate(factor) if negative else factor
 
     def _starts_factor(self) -> bool:
         if self._kind in ("number", "letter", "command"):
@@ -153,10 +185,7 @@ class _Parser:
             if self._token == "^":
                 self._next()
                 exponent = self._exponent()
-                raised = base.power(exponent)
-                if raised is None:
-                    raise _Unsupported
-                base = raised
+                base = self.power(base, exponent)
             elif self._token == "!":
                 base = self._factorial(base)
             else:
@@ -174,15 +203,12 @@ class _Parser:
             value = Value.of(_integer(digits))
             if self._token == "^":
                 self._next()
-                raised = value.power(self._exponent())
-                if raised is None:
-                    raise _Unsupported
-                value = raised
+                value = self.power(value, self._exponent())
         else:
             value = self._factor()
         number = value.rational()
         if number is None:
-            raise _Unsupported
+            raise Unsupported
         self._depth -= 1
         return -number if negative else number
 
@@ -190,13 +216,13 @@ class _Parser:
         self._next()
         number = base.rational()
         if number is None or number.denominator != 1 or number < 0 or self._token == "!":
-            raise _Unsupported
+            raise Unsupported
         if number > 1_000:
             raise TooLarge("a factorial has thousands of digits")
         product = 1
         for factor in range(2, int(number) + 1):
             product *= factor
-        return Value.of(product)
+        return self.apply("factorial", Value.of(product))
 
     def _primary(self) -> Value:
         if self._kind == "number":
@@ -213,7 +239,7 @@ class _Parser:
             return value
         if self._token == "|":
             return self._absolute()
-        raise _Unsupported
+        raise Unsupported
 
     def _absolute(self) -> Value:
         self._bars += 1
@@ -223,8 +249,8 @@ class _Parser:
         self._bars -= 1
         size = value.decimal()
         if size is None or (size == 0) != (not value.num):
-            raise _Unsupported
-        return -value if size < 0 else value
+            raise Unsupported
+        return self.apply("absolute value", -value if size < 0 else value)
 
     def _number(self) -> Value:
         token = self._token
@@ -247,7 +273,7 @@ class _Parser:
         """Parse the repeating part of a decimal, as in 0.1\\overline{6}."""
         match = _REPEATED.match(self._text, self._at)
         if match is None:
-            raise _Unsupported
+            raise Unsupported
         self._at = match.end()
         self._next()
         return Fraction(int(match[1]), (10 ** len(match[1]) - 1) * 10**places)
@@ -263,21 +289,21 @@ class _Parser:
         self._at = match.end()
         self._next()
         if self._token == "^":
-            raise _Unsupported
+            raise Unsupported
         return Fraction(top, bottom)
 
     def _letter(self) -> Value:
         letter = self._token
         run = _RUN.match(self._text, self._start)
         if run is not None and len(run[0]) > 3:
-            raise _Unsupported  # this is a word
+            raise Unsupported  # this is a word
         name = letter + self._subscript()
         if name == "e":
             return Value.symbol(E)
         if name == "i":
             return Value.imaginary()
         if self._token == "(" and name in ("f", "g", "h", "P", "Q", "F"):
-            raise _Unsupported  # this is a function call, not a product
+            raise Unsupported  # this is a function call, not a product
         return Value.symbol(name)
 
     def _subscript(self) -> str:
@@ -295,7 +321,7 @@ class _Parser:
         if name == "frac":
             self._next()
             top = self._argument()
-            return top / self._argument()
+            return self.divide(top, self._argument())
         if name == "sqrt":
             self._next()
             return self._root()
@@ -304,7 +330,7 @@ class _Parser:
             return self._binomial(self._argument(), self._argument())
         if _GREEK.fullmatch(name):
             return Value.symbol(f"\\{name}{self._subscript()}")
-        raise _Unsupported
+        raise Unsupported
 
     def _argument(self) -> Value:
         """Parse the argument of a LaTeX command: a group in braces, or a single token as in \\frac12."""
@@ -316,7 +342,7 @@ class _Parser:
         if self._kind == "number":
             digit = self._text[self._start]
             if digit == ".":
-                raise _Unsupported
+                raise Unsupported
             self._at = self._start + 1
             self._next()
             return Value.of(int(digit))
@@ -327,7 +353,7 @@ class _Parser:
             value = self._command()
             self._depth -= 1
             return value
-        raise _Unsupported
+        raise Unsupported
 
     def _root(self) -> Value:
         degree = 2
@@ -336,32 +362,29 @@ class _Parser:
             number = self._sum().rational()
             self._expect("]")
             if number is None or number.denominator != 1 or not 2 <= number <= 12:
-                raise _Unsupported
+                raise Unsupported
             degree = int(number)
         if self._token == "(":
             radicand = self._primary()
         else:
             radicand = self._argument()
         if degree == 2:
-            root = radicand.root()
-            if root is None:
-                raise _Unsupported
-            return root
+            return self.square_root(radicand)
         number = radicand.rational()
         if number is None or (number < 0 and degree % 2 == 0):
-            raise _Unsupported
+            raise Unsupported
         top, bottom = _exact_root(abs(number.numerator), degree), _exact_root(number.denominator, degree)
         if top is None or bottom is None:
-            raise _Unsupported
-        return Value.of(Fraction(-top if number < 0 else top, bottom))
+            raise Unsupported
+        return self.apply("root", Value.of(Fraction(-top if number < 0 else top, bottom)))
 
     def _binomial(self, upper: Value, lower: Value) -> Value:
         n, k = upper.rational(), lower.rational()
         if n is None or k is None or n.denominator != 1 or k.denominator != 1 or not 0 <= k <= n:
-            raise _Unsupported
+            raise Unsupported
         if n > 2_000:
             raise TooLarge("a binomial coefficient has thousands of digits")
-        return Value.of(math.comb(int(n), int(k)))
+        return self.apply("binomial coefficient", Value.of(math.comb(int(n), int(k))))
 
 
 def _exact_root(number: int, degree: int) -> int | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from palestra.errors import BadValue
 from palestra.grading.answer_parser import Group, Leaf, Node, normalize, parse_answer, split_commas
 from palestra.grading.base import Grade
+from palestra.grading.evaluated import is_evaluated
 from palestra.grading.exact import TooLarge
 from palestra.grading.matching import Matcher
 from palestra.parsing import clip
@@ -47,13 +48,16 @@ def grade_math(
     gold: str | float | Sequence[str | float],
     *,
     tolerance: float | None = None,
+    evaluated: bool = False,
     seconds: float = 2.0,
     pool: SymbolicPool | None = None,
 ) -> Grade:
     """Grade a mathematical answer: it is correct if it equals the gold answer, or one of several gold answers.
 
-    Numbers count as equal up to the relative difference `tolerance`. `seconds` is the CPU time limit for symbolic
-    comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if the workers cannot run.
+    Numbers count as equal up to the relative difference `tolerance`. With `evaluated`, the answer must be a result, so
+    that `4 + 99 - 7` is incorrect although it equals 96 (see `palestra.grading.evaluated`). `seconds` is the CPU time
+    limit for symbolic comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if the workers
+    cannot run.
     """
     golds = [gold] if isinstance(gold, str | int | float) else list(gold) if isinstance(gold, Sequence) else []
     if not golds or not all(isinstance(value, str | int | float) for value in golds):
@@ -69,6 +73,9 @@ def grade_math(
         return _correct(answer, answer)
     if len(answer) > MAX_CHARS:
         return _wrong(f"the answer has {len(answer)} characters; the maximum is {MAX_CHARS}")
+    if evaluated and not is_evaluated(answer):
+        why = f"{clip(answer)!r} is a calculation, but this task requires its result"
+        return Grade(correct=False, score=0.0, why=why, hint="Give the result, not a calculation.")
     comparer = _SymbolicComparer(seconds, pool)
     matcher = Matcher(comparer.equal, tolerance=tolerance)
     reasons: list[str] = []

@@ -7,12 +7,12 @@ from palestra.grading import Grade, grade_math
 
 
 class MathTask(GeneratedTask):
-    """Base class for generated math tasks; answers are graded by their value, not by their notation."""
+    """Base class for generated math tasks; answers must be evaluated, but their notation does not matter."""
 
     inline = False  # grading an answer that is not a plain number can be slow
 
     def grade(self, answer: str) -> Grade:
-        return grade_math(answer, self.item.answer)
+        return grade_math(answer, self.item.answer, evaluated=True)
 
     def random_answer(self) -> str:
         return str(self.player_rng.randint(-20, 100))

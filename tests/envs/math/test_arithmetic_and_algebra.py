@@ -155,3 +155,15 @@ def test_polynomials_at_points() -> None:
             assert match is not None
             assert value(match[2], **{match[1]: Fraction(match[3])}) == int(item.answer)
     assert seen == {"expand", "coefficient", "sum", "remainder", "compose", "value"}
+
+
+@pytest.mark.parametrize("level", ["easy", "hard", "random"])
+def test_arithmetic_refuses_the_expression_of_the_question(level: str) -> None:
+    env = Arithmetic(level=level)
+    for seed in range(100):
+        prompt, _ = env.reset(seed=seed)
+        text = str(prompt).partition("\n")[0].partition(" Give")[0].rstrip(".?")
+        expression = re.sub(r"^(What is|Calculate|Evaluate|Compute|(Work out the|Find the exact) value of) ", "", text)
+        assert not env.fork().step(f"\\boxed{{{expression}}}").info["success"], expression
+        assert not env.fork().step(f"\\boxed{{{expression} + 0}}").info["success"], expression
+        assert env.step(f"\\boxed{{{expression} = {env.item.answer}}}").info["success"], expression

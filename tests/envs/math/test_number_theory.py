@@ -95,3 +95,13 @@ def test_against_brute_force(kind: str, digits: int) -> None:
 
 def test_every_kind_is_at_some_level() -> None:
     assert {kind for level in NumberTheory.levels.values() for kind in level["kinds"]} == set(KINDS)
+
+
+def test_numbers_of_the_question_are_no_result() -> None:
+    env = NumberTheory(level="easy", kinds=("gcd", "lcm"))
+    for seed in range(60):
+        prompt, _ = env.reset(seed=seed)
+        numbers = ", ".join(re.findall(r"\d+", str(prompt).partition("\n")[0]))
+        for name in (r"\gcd", r"\operatorname{lcm}", "gcd", "lcm"):
+            assert not env.fork().step(f"\\boxed{{{name}({numbers})}}").info["success"]
+        assert env.step(f"\\boxed{{{name}({numbers}) = {env.item.answer}}}").info["success"]
