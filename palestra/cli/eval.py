@@ -312,6 +312,7 @@ def _plugin_agent(name: str) -> str:
 
 def selected_suite(args: argparse.Namespace) -> Suite:
     """Combine the environments and suites of the command line into one suite and apply the options to it."""
+    from palestra.evals.published import Published
     from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
 
     names = [*args.targets, *args.env]
@@ -328,7 +329,8 @@ def selected_suite(args: argparse.Namespace) -> Suite:
             ids = expand_names([name]) if is_pattern(name) else [name]
             suites += [Suite(name=env_id, entries=(suite_entry(env_id, where="the command"),)) for env_id in ids]
     title = " + ".join(dict.fromkeys(suite.name for suite in suites)) if len(suites) <= 3 else f"{len(suites)} parts"
-    suite = Suite(name=title, entries=tuple(entry for suite in suites for entry in suite.entries))
+    published = suites[0].published if len(suites) == 1 else Published()
+    suite = Suite(name=title, entries=tuple(entry for suite in suites for entry in suite.entries), published=published)
     suite = with_overrides(suite, kwargs=make_kwargs(args), n=args.n, k=args.k, seed=args.seed, turns=args.turns)
     flags = _sampling_options(args)
     entries = (
@@ -391,6 +393,7 @@ def _execution_settings(args: argparse.Namespace) -> EvalSettings:
 
 def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
     """Write the report and print the results in the requested format."""
+    from palestra.evals import published
     from palestra.evals.report import write_report
     from palestra.evals.text import cells, markdown, sections, table_text
 
@@ -402,6 +405,9 @@ def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
         for title, rows in sections(table):
             head, body = cells(rows)
             print(markdown([title, *head[1:]], body), end="\n\n")
+        if table["published"]:
+            print(markdown(*published.cells(table["published"])), end="\n\n")
+            print("\n".join(f"- {line}" for line in published.notes(table["published"])))
     elif not args.quiet:
         print(table_text(table))
         running = evaluation.summary["running"]

@@ -60,4 +60,6 @@ def _suite(envs: str | Suite | Sequence[str]) -> Suite:
         for name in names
     ]
     name = " + ".join(dict.fromkeys(suite.name for suite in suites)) if len(suites) <= 3 else f"{len(suites)} suites"
+    if len(suites) == 1:
+        return suites[0]
     return Suite(name=name, entries=tuple(entry for suite in suites for entry in suite.entries))

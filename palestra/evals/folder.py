@@ -17,6 +17,7 @@ from typing import Any
 from palestra import __version__
 from palestra.errors import BadValue, StoreFailed
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
+from palestra.evals.published import Published
 from palestra.evals.suite import Suite, SuiteEntry
 from palestra.reports.html import replace_file
 
@@ -103,7 +104,8 @@ def read_evaluation(folder: str | Path) -> EvaluationRecord:
             raise BadValue(f"{folder} contains a training run; `palestra eval --out FOLDER` creates an evaluation")
         plan = saved["plan"]
         entries = tuple(SuiteEntry.from_json(data) for data in plan["envs"])
-        suite = Suite(name=plan["suite"], entries=entries)
+        published = Published.from_json(saved.get("published", {}))
+        suite = Suite(name=plan["suite"], entries=entries, published=published)
         return EvaluationRecord(folder=folder, suite=suite, agent=plan["agent"], plan=plan, saved=saved)
     except (FileNotFoundError, NotADirectoryError) as err:
         raise BadValue(f"{folder} contains no evaluation: {SETTINGS} is missing") from err

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.errors import BadValue
+from palestra.evals import published
 from palestra.evals.folder import PAGE, SUMMARY, TABLE, EvaluationRecord, read_evaluation
 from palestra.evals.outcomes import EPISODES
 from palestra.evals.text import cells, interval, percent, sections, table_csv
@@ -55,6 +56,7 @@ def page(record: EvaluationRecord, summary: Mapping[str, Any], episodes: Sequenc
         parts.append(
             html.section(f"By {title}" if len(rows) > 1 else title.capitalize(), html.table(head, body, named=True))
         )
+    parts.append(html.section("Published results", _published(table.get("published"))))
     parts.append(html.section("Attempts", draw(pass_chart(table["envs"]))))
     parts.append(html.section("Episode endings", _endings(table["envs"])))
     parts.append(html.section("Judged again", _replays(summary.get("replay"))))
@@ -126,6 +128,16 @@ def _endings(rows: Sequence[Mapping[str, Any]]) -> str:
     names = sorted({name for row in ended for name in row["endings"]})
     body = [[row["name"], *(str(row["endings"].get(name, "")) for name in names)] for row in ended]
     return html.table(["", *names], body, named=True) if ended else ""
+
+
+def _published(data: Mapping[str, Any] | None) -> str:
+    from html import escape
+
+    if not data:
+        return ""
+    head, body = published.cells(data)
+    listed = "".join(f"<li>{escape(line)}</li>" for line in published.notes(data))
+    return html.table(head, body, named=True) + f"<ul>{listed}</ul>"
 
 
 def _replays(replay: Mapping[str, Any] | None) -> str:

@@ -102,7 +102,8 @@ async def run_evaluation(
     with locked(folder):
         async with agent:
             plan = plan_of(suite, agent.describe())
-            prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
+            more = {"published": suite.published.to_json()} if suite.published else {}
+            prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite, **more)
             with Writer(folder / EPISODES) as store:  # also removes an incomplete line left by a crash
                 outcomes = read_outcomes(folder)
                 summary_writer = _SummaryWriter(read_evaluation(folder), outcomes, settings.prices)

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue
+from palestra.evals.published import Published, parse_published
 from palestra.registry import get_spec, make
 from palestra.rollout.types import Task
 
@@ -40,7 +41,7 @@ TaskCount = int | Literal["all"]
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "stop")
 _SHARED = ("n", "k", "seed", "turns", "category", "sampling")
 _OWN = (*_SHARED, "id", "kwargs", "level", "seeds")
-_TOP = (*_SHARED, "summary", "env")
+_TOP = (*_SHARED, "summary", "env", "published", "differences")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ class Suite:
     name: str
     entries: tuple[SuiteEntry, ...]
     summary: str = ""
+    published: Published = field(default_factory=Published)  # results of papers to print beside ours
 
     @property
     def episodes(self) -> int:
@@ -159,7 +161,9 @@ def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
         _refuse_unknown(env, _OWN, f"{where}, [[env]]")
         sampling = {**shared.get("sampling", {}), **env.get("sampling", {})}
         entries.append(suite_entry(**{**shared, **env, "sampling": sampling}, where=where))
-    return Suite(name=name, entries=tuple(entries), summary=str(data.get("summary", "")))
+    known = [name for entry in entries for name in (entry.id, entry.category)]
+    published = parse_published(data.get("published", []), data.get("differences", []), known, where)
+    return Suite(name=name, entries=tuple(entries), summary=str(data.get("summary", "")), published=published)
 
 
 def suite_entry(

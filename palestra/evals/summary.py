@@ -13,6 +13,7 @@ from typing import Any
 
 from palestra.evals import stats
 from palestra.evals.outcomes import Key, Outcome
+from palestra.evals.published import comparison
 from palestra.evals.suite import Suite, SuiteEntry
 from palestra.registry import get_spec
 
@@ -51,6 +52,7 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
         table["categories"] = _groups(estimates, lambda entry: entry.category, prices)
         table["levels"] = _groups(estimates, lambda entry: entry.level, prices)
     table["total"] = _together("all", estimates, prices)
+    table["published"] = comparison(table, suite.published)
     return {"table": table, "running": _running(suite, list(finished.values()))}
 
 

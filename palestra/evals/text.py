@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
+from palestra.evals.published import cells as published_cells
+from palestra.evals.published import notes as published_notes
+
 Row = Mapping[str, Any]
 
 
@@ -105,6 +108,9 @@ def table_text(table: Row) -> str:
     for title, rows in sections(table):
         head, body = cells(rows)
         parts.append(aligned([title, *head[1:]], body))
+    published = table.get("published")
+    if published:
+        parts += [aligned(*published_cells(published)), "\n".join(published_notes(published))]
     return "\n\n".join(parts)
 
 

@@ -36,7 +36,7 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("name", builtin_suites())
+@pytest.mark.parametrize("name", sorted(set(builtin_suites()) - {"agentgym-rl", "gem"}))
 def test_shipped_suites_need_no_download(name: str) -> None:
     suite = load_suite(f"suite:{name}")
     assert suite.summary

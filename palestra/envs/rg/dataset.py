@@ -25,7 +25,9 @@ class ReasoningGym(TaskEnv):
     """Questions from the reasoning-gym data set `name`.
 
     `level` is a level of its curriculum, or None for the default settings; `config` overrides individual settings.
-    `draw_timeout` and `score_timeout` are the time limits in seconds for generating an item and for scoring an answer.
+    With `size`, the tasks are those of the package's data set of that size with the seed `dataset_seed`, as in GEM,
+    which uses 500 and 42: seed s selects entry s mod `size`, and `split` has no effect. `draw_timeout` and
+    `score_timeout` are the time limits in seconds for generating an item and for scoring an answer.
     """
 
     inline = False
@@ -36,6 +38,8 @@ class ReasoningGym(TaskEnv):
         name: str,
         level: int | None = None,
         config: dict[str, Any] | None = None,
+        size: int | None = None,
+        dataset_seed: int = 42,
         draw_timeout: float = 120.0,
         score_timeout: float = 30.0,
         **options: Unpack[TaskOptions],
@@ -46,6 +50,13 @@ class ReasoningGym(TaskEnv):
                 f"draw_timeout and score_timeout must be positive, got {draw_timeout!r} and {score_timeout!r}"
             )
         check_level(name, level)
+        for keyword, value, least in (("size", size, 1), ("dataset_seed", dataset_seed, 0)):
+            if not (keyword == "size" and value is None) and (type(value) is not int or value < least):
+                raise BadValue(f"{keyword} must be an integer of at least {least}, got {value!r}")
+        self.num_tasks = size
+        self.dataset_seed = dataset_seed
+        if size is not None:
+            self.filters_tasks = False
         self.name = name
         self.level = level
         self.config = check_config(config or {})
@@ -57,14 +68,24 @@ class ReasoningGym(TaskEnv):
                 raise BadValue(f"invalid config for {name}: {error}")
 
     def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # this task accepts no reset options
+        if self.num_tasks is not None:
+            return self._item(self.dataset_seed, self.seed % self.num_tasks)
         return self._item(self.rng.getrandbits(31))
 
-    def _item(self, seed: int) -> Item:
+    def _item(self, seed: int, index: int | None = None) -> Item:
+        """Return the item of `seed`, or entry `index` of the data set with that seed."""
+        entry = {} if index is None else {"size": self.num_tasks, "index": index}
         item = shared_pool().request(
-            f"generating an item of {self.name}", self.draw_timeout, method="item", seed=seed, **self._settings()
+            f"generating an item of {self.name}",
+            self.draw_timeout,
+            method="item",
+            seed=seed,
+            **self._settings(),
+            **entry,
         )
         answer = "" if item["answer"] is None else item["answer"]
-        return Item(question=item["question"], answer=answer, gold=item["entry"], key=f"{self.name}[{seed}]")
+        key = f"{self.name}[{seed}]" if index is None else f"{self.name}[{seed}][{index}]"
+        return Item(question=item["question"], answer=answer, gold=item["entry"], key=key)
 
     def _settings(self) -> dict[str, Any]:
         return {"name": self.name, "level": self.level, "config": self.config}

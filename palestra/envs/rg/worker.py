@@ -47,12 +47,29 @@ class DatasetService:
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
-    def item(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Return a question, an answer that the scorer should accept, and the entry that `score` needs."""
-        key = json.dumps([name, level, config, seed])
+    def item(
+        self,
+        name: str,
+        level: int | None,
+        config: dict[str, Any],
+        seed: int,
+        size: int | None = None,
+        index: int = 0,
+    ) -> dict[str, Any]:
+        """Return a question, an answer that the scorer should accept, and the entry that `score` needs.
+
+        With `size`, this is entry `index` of the data set of that size with this seed.
+        """
+        key = json.dumps([name, level, config, seed, size, index])
         item = self._items.get(key)
         if item is None:
-            item = self._items[key] = self._draw(name, level, config, seed)
+            if size is None:
+                item = self._draw(name, level, config, seed)
+            else:
+                _reset_global_state(seed + index)
+                dataset = self._dataset(name, level, config, seed, size)
+                item = self._packed(name, level, config, dict(dataset[index]))
+            self._items[key] = item
             if len(self._items) > CACHED_ITEMS:
                 self._items.popitem(last=False)
         return item
@@ -84,6 +101,9 @@ class DatasetService:
             except Exception:  # some generators fail or do not terminate with some seeds
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
+        return self._packed(name, level, config, entry)
+
+    def _packed(self, name: str, level: int | None, config: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
         answer = solution(name, self._dataset(name, level, config), entry)
         packed = base64.b64encode(pickle.dumps(entry)).decode("ascii")
         return {"question": str(entry["question"]), "answer": answer, "entry": packed}
@@ -101,17 +121,17 @@ class DatasetService:
         with TemporaryDirectory() as scratch, contextlib.chdir(scratch):
             return dict(dataset[0])
 
-    def _dataset(self, name: str, level: int | None, config: dict[str, Any]) -> Any:
-        key = json.dumps([name, level, config])
+    def _dataset(self, name: str, level: int | None, config: dict[str, Any], seed: int = 0, size: int = 1) -> Any:
+        key = json.dumps([name, level, config, seed, size])
         dataset = self._datasets.get(key)
         if dataset is None:
-            dataset = self._datasets[key] = self._create(name, level, config, 0)
+            dataset = self._datasets[key] = self._create(name, level, config, seed, size)
             if len(self._datasets) > CACHED_DATASETS:
                 self._datasets.popitem(last=False)
         return dataset
 
-    def _create(self, name: str, level: int | None, config: dict[str, Any], seed: int) -> Any:
-        settings = {**config, "seed": seed, "size": 1}
+    def _create(self, name: str, level: int | None, config: dict[str, Any], seed: int, size: int = 1) -> Any:
+        settings = {**config, "seed": seed, "size": size}
         if level is None:
             return self.factory.create_dataset(name, **settings)
         curriculum = self.factory.create_curriculum(name)

@@ -39,6 +39,7 @@ class TaskOptions(TypedDict, total=False):
     success_reward: float  # reward for a correct answer (default 1.0)
     fail_reward: float  # reward for a wrong answer (default 0.0)
     format_error_reward: float  # reward for a reply without a readable answer (default -0.1)
+    format_note: bool  # whether the prompt ends with our instructions on the answer format (default True)
     split: str | None  # "train" or "test": only tasks of this part of the task space; None: all (default)
     # Reward for the first readable answer (default 0.0); the rewards of a solved episode still sum to success_reward.
     format_reward: float
@@ -66,11 +67,13 @@ class TaskEnv(Env):
         format_error_reward: float = -0.1,
         format_reward: float = 0.0,
         split: str | None = None,
+        format_note: bool = True,
     ) -> None:
         if isinstance(max_attempts, bool) or not isinstance(max_attempts, int) or max_attempts < 1:
             raise BadValue(f"max_attempts must be a positive whole number, got {max_attempts!r}")
         self.max_turns: int = max_attempts
         self.split = check_split(split)
+        self._adds_format_note = bool(format_note)
         self.success_reward = float(success_reward)
         self.fail_reward = float(fail_reward)
         self.format_error_reward = float(format_error_reward)
@@ -135,7 +138,7 @@ class TaskEnv(Env):
         attempts = "1 attempt" if self.max_turns == 1 else f"{self.max_turns} attempts"
         note = f"\n\n{self.format_note()} You have {attempts}."
         info = {"seed": seed, "max_turns": self.max_turns, "suffix": "", "item": item.key, "task_id": self.task_id}
-        return _append(item.question, note), info
+        return _append(item.question, note) if self._adds_format_note else item.question, info
 
     def step(self, action: str) -> Step:
         if self.ending is not None:

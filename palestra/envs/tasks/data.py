@@ -70,9 +70,11 @@ class DataTask(TaskEnv):
         format_error_reward: float = -0.1,
         format_reward: float = 0.0,
         split: str | None = None,
+        format_note: bool = True,
     ) -> None:
         super().__init__(
             split=split,
+            format_note=format_note,
             max_attempts=max_attempts,
             success_reward=success_reward,
             fail_reward=fail_reward,

@@ -302,3 +302,17 @@ def test_programs_write_their_files_to_a_temporary_folder(tmp_path: Path, monkey
         env.reset(seed=seed)
     env.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_set_of_fixed_size_is_that_of_the_package() -> None:
+    import reasoning_gym
+
+    dataset = reasoning_gym.create_dataset("letter_counting", size=5, seed=7)
+    env = palestra.make("rg:letter_counting", size=5, dataset_seed=7, split="test")
+    assert env.num_tasks == 5
+    for seed in (0, 3, 8):
+        env.reset(seed=seed)
+        assert env.unwrapped.item.question == dataset[seed % 5]["question"]
+        assert env.step(env.expert_action()).info["success"]
+    with pytest.raises(BadValue, match="size must be an integer of at least 1"):
+        palestra.make("rg:letter_counting", size=0)
