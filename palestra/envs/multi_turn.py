@@ -12,30 +12,31 @@ from typing import Any, NamedTuple, NoReturn, TypedDict
 
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
-from palestra.parsing import after_thinking, react_action
+from palestra.parsing import read_command
 from palestra.spec import check_split
 from palestra.types import Step
 
 MAX_COMMAND_CHARS = 300  # longer commands are rejected, which bounds the cost of parsing
-_STRIPPED = "`'\"*. "  # characters that may surround a command
-_MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for a command
+_STRIPPED = "`'\"*_$[]>. \u201c\u201d\u2018\u2019"  # characters that may surround a command
 
 
 def parse_command(reply: str) -> str | None:
     """Return the command in a reply, or None if it is too long.
 
-    The command is the text after the last "Action:" or, if there is none, the last line. It is converted to lower case
-    with single spaces, and surrounding quotes and the final period are removed.
+    The command is the text after the last "Action:", in the last box, tag or fenced line, or on the last line (see
+    `palestra.parsing.read_command`). It is converted to lower case with single spaces, and markup, surrounding quotes
+    and the final period are removed.
     """
-    if len(reply) <= MAX_COMMAND_CHARS and ":" not in reply and "<" not in reply and reply.isprintable():
+    if (
+        len(reply) <= MAX_COMMAND_CHARS
+        and ":" not in reply
+        and "<" not in reply
+        and "\\" not in reply
+        and reply.isprintable()
+    ):
         return " ".join(reply.lower().split()).strip(_STRIPPED)  # fast path: a single line
-    reply = after_thinking(reply[-_MAX_REPLY_CHARS:])
-    action = react_action(reply)
-    lines = (reply if action is None else action).strip().splitlines()
-    if not lines:
-        return ""
-    line = lines[-1] if action is None else lines[0]
-    return None if len(line) > MAX_COMMAND_CHARS else " ".join(line.lower().split()).strip(_STRIPPED)
+    line = read_command(reply)
+    return None if len(line) > MAX_COMMAND_CHARS else line.lower().strip(_STRIPPED)
 
 
 class Outcome(NamedTuple):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from palestra.parsing.actions import after_thinking, react_action
-from palestra.parsing.boxes import TAIL, boxed, clip, last_boxed, last_tagged, read_int, read_ints
+from palestra.parsing.actions import after_thinking, react_action, read_command
+from palestra.parsing.boxes import TAIL, boxed, clip, last_boxed, last_tagged, read_answer
 from palestra.parsing.calls import CallSpan, as_tool_call, first_calls, tool_calls, written_calls
-from palestra.parsing.programs import fenced, last_code
+from palestra.parsing.markup import plain
+from palestra.parsing.numbers import read_int, read_ints, read_number_words
+from palestra.parsing.programs import fenced, last_code, read_program
 
 __all__ = [
     "TAIL",
@@ -19,9 +21,14 @@ __all__ = [
     "last_boxed",
     "last_code",
     "last_tagged",
+    "plain",
     "react_action",
+    "read_answer",
+    "read_command",
     "read_int",
     "read_ints",
+    "read_number_words",
+    "read_program",
     "tool_calls",
     "written_calls",
 ]

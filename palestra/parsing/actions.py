@@ -5,9 +5,14 @@ from __future__ import annotations
 import re
 from itertools import zip_longest
 
+from palestra.parsing.boxes import last_tagged, read_answer
+from palestra.parsing.markup import plain
+
 _LABEL = re.compile(
     r"^[ \t]*[*#_]{0,4}(thought|action|observation)(?:[ \t]?[0-9]{1,3})?[*_]{0,2}[ \t]*:[*_]{0,2}", re.I | re.M
 )
+_INLINE_LABEL = re.compile(r"(?<![\w\"'`])[*_]{0,2}Action[*_]{0,2}[ \t]*:[*_]{0,2}[ \t]*(?=\S)")
+_FENCE_LINE = re.compile(r"[ \t]*```[ \t]*[A-Za-z0-9_+-]*[ \t]*")
 _FENCE = re.compile(r"```[a-z]*\n(.*?)\n?```", re.S)
 
 
@@ -33,3 +38,38 @@ def react_action(text: str) -> str | None:
             fence = _FENCE.fullmatch(action)
             result = (fence[1].strip() if fence else action) or result
     return result
+
+
+def read_command(reply: str, *, max_chars: int = 8_000) -> str:
+    r"""Return the command in a reply, as one line with single spaces and without markup; "" if there is none.
+
+    The command is the first line after the last `Action:`, or else the content of the last `<action>`, `\boxed{}` or
+    `<answer>`, or else of a fenced block of one line, or else the last line. Only the last `max_chars` characters of
+    the reply are searched.
+    """
+    text = after_thinking(reply[-max_chars:])
+    action = react_action(text)
+    if action is not None:
+        lines = _lines(action)
+        line = lines[0] if lines else ""
+        marked = read_answer(line) if "{" in line or "<" in line else None
+        return " ".join(plain(line if marked is None else marked).split())
+    marked = last_tagged(text, "action") if "</action>" in text else None
+    if marked is None and ("\\" in text or "</answer>" in text):
+        marked = read_answer(text)
+    if marked is None and "```" in text:
+        blocks = _FENCE.findall(text)
+        if len(blocks) == 1 and len(_lines(blocks[0])) == 1:
+            marked = blocks[0]
+    lines = _lines(text if marked is None else marked)
+    if not lines:
+        return ""
+    line = lines[-1]
+    for label in _INLINE_LABEL.finditer(line):
+        line = label.string[label.end() :]
+    return " ".join(plain(line).split())
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, except empty lines and code fences."""
+    return [line for line in text.splitlines() if line.strip() and not _FENCE_LINE.fullmatch(line)]

@@ -1,4 +1,4 @@
-"""Find answers in boxes and tags, parse integers, and clip texts for messages."""
+"""Find the answer in a reply, in a box or between tags, and quote texts in messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import re
 TAIL = 8_000  # braces are matched within this many characters, to bound the time
 
 _BOX = "\\boxed{"
+_ODD_BOX = re.compile(r"\\(?:boxed[ \t]{1,3}|fbox[ \t]{0,3})\{")  # `\boxed {x}` and `\fbox{x}`
 _BRACES = re.compile(r"\\boxed\{|[{}]")
-_INT = re.compile(r"[+-]?[0-9]{1,9}")
-_SMALL = {str(number): number for number in range(100)}  # a lookup is faster than int()
 
 
 def last_boxed(text: str) -> str | None:
@@ -56,26 +55,36 @@ def last_tagged(text: str, tag: str = "answer") -> str | None:
     return content.strip() if opened else None
 
 
-def read_int(text: str) -> int | None:
-    """Parse an integer of at most nine ASCII digits; return None for other text."""
-    number = _SMALL.get(text)
-    if number is not None:
-        return number
-    text = text.strip()
-    return int(text) if _INT.fullmatch(text) else None
-
-
-def read_ints(text: str, count: int) -> list[int] | None:
-    """Parse exactly `count` integers separated by spaces or commas, optionally in brackets; None for other text."""
-    fields = text.strip(" \t\n[]()").replace(",", " ").split()
-    if len(fields) != count:
-        return None
-    numbers = [read_int(word) for word in fields]
-    return None if None in numbers else numbers  # type: ignore[return-value]
-
-
 def clip(text: str, limit: int = 40) -> str:
     """Return `text` truncated and without control characters, for quoting in a message."""
     if len(text) > limit:
         text = text[:limit] + "..."
     return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
+def read_answer(reply: str) -> str | None:
+    r"""Return the answer in a reply: the last `\boxed{...}` or, if there is none, the last `<answer>...</answer>`.
+
+    An answer after `</think>` takes precedence over answers before it. The content is returned as written; `plain`
+    removes the markup that models put around it.
+    """
+    _, box, rest = reply.rpartition(_BOX)
+    if not box:
+        return _read_answer(reply)
+    content, closed, after = rest.partition("}")
+    if closed and "{" not in content and (not after or "</think>" not in after):
+        return content  # fast path
+    return _read_answer(reply)
+
+
+def _read_answer(reply: str) -> str | None:
+    if "\\fbox" in reply or "\\boxed " in reply:
+        reply = _ODD_BOX.sub(lambda _: _BOX, reply)
+    _, thought, tail = reply.rpartition("</think>")
+    for text in (tail, reply) if thought else (reply,):
+        answer = last_boxed(text)
+        if answer is None:
+            answer = last_tagged(text)
+        if answer is not None:
+            return answer
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from palestra.envs.code.programs import FUNCTION
 from palestra.envs.tasks.generated import GeneratedTask
 from palestra.grading import CallTest, Grade, grade_code
-from palestra.parsing import fenced, last_code
+from palestra.parsing import fenced, read_program
 
 GROUPS = 2  # number of processes that run the hidden tests; starting a process takes longer than running a test
 _BATCH_FUNCTION = f"palestra_{FUNCTION}_batch"
@@ -23,7 +23,7 @@ class CodeTask(GeneratedTask):
     inline = False  # grading waits for the sandbox for several milliseconds
 
     def read(self, reply: str) -> str | None:
-        return last_code(reply)
+        return read_program(reply, (FUNCTION,))
 
     def write(self, answer: str) -> str:
         return fenced(answer)
@@ -32,8 +32,8 @@ class CodeTask(GeneratedTask):
         return (
             f"Write your final program in Python, as one fenced block that defines `{FUNCTION}`, for example:\n"
             f"{self.example_action()}\n"
-            "You may think first; only the last fenced block of your reply counts. The function is called with hidden "
-            "inputs, several times in one process, and must return the correct result for all of them."
+            f"You may think first; only the last fenced block that defines `{FUNCTION}` counts. The function is called "
+            "with hidden inputs, several times in one process, and must return the correct result for all of them."
         )
 
     def grade(self, answer: str) -> Grade:

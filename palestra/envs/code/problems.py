@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
 from palestra.errors import BadValue
-from palestra.grading import Grade, grade_code, read_tests
-from palestra.parsing import fenced, last_code
+from palestra.grading import AssertTest, CallTest, Grade, grade_code, read_tests
+from palestra.parsing import fenced, read_program
 from palestra.tools.sandbox import Limits
+
+_TESTED = re.compile(r"(?<![\w.])([A-Za-z_]\w*)[ \t]*\(")
 
 
 class CodeProblems(DataTask):
@@ -71,7 +74,17 @@ class CodeProblems(DataTask):
         return Item(question=text, answer=str(solution or ""), gold=tests, key=key)
 
     def read(self, reply: str) -> str | None:
-        return last_code(reply)
+        return read_program(reply, self._names())
+
+    def _names(self) -> set[str]:
+        """Return the names of the functions that the tests call; empty if the program reads standard input."""
+        names: set[str] = set()
+        for test in self.item.gold:
+            if isinstance(test, CallTest):
+                names.add(test.function)
+            elif isinstance(test, AssertTest):
+                names.update(_TESTED.findall(test.source))
+        return names
 
     def write(self, answer: str) -> str:
         return fenced(answer)
@@ -81,7 +94,7 @@ class CodeProblems(DataTask):
             "Write your final program in Python, as one fenced block:\n"
             f"{self.example_action()}\n"
             "Unless the problem asks for a function, the program reads standard input and prints to standard output. "
-            "You may think first; only the last fenced block of your reply counts."
+            "You may think first; only the last program of your reply counts."
         )
 
     def grade(self, answer: str) -> Grade:

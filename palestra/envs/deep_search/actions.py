@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from palestra.parsing import last_boxed
+
 SEARCH, OPEN, ANSWER = "search", "open", "answer"
 _TAG = re.compile(r"<(/?)(think|search|open|answer)>", re.I)
 
@@ -18,13 +20,22 @@ class SearchAction(NamedTuple):
 
 
 def read_action(reply: str) -> SearchAction | None:
-    """Return the first complete action in a reply, or None.
+    r"""Return the first complete action in a reply, or None.
 
     Text after the action is ignored, because a model that is not stopped there often invents search results. Text
     inside `<think></think>` is also ignored, and so is text before a `</think>` whose opening tag is part of the chat
     template. If no action is complete, the first unclosed one is returned, with the text up to the next tag or the end
-    of the reply, because engines that stop at the closing tag omit that tag.
+    of the reply, because engines that stop at the closing tag omit that tag. A reply without these tags whose text
+    after `</think>` contains `\boxed{}` is an answer.
     """
+    action = _read_tags(reply)
+    if action is None:
+        answer = last_boxed(reply.rpartition("</think>")[2]) if "\\boxed{" in reply else None
+        return None if answer is None else SearchAction(ANSWER, answer.strip())
+    return action
+
+
+def _read_tags(reply: str) -> SearchAction | None:
     tags = [(match[2].lower(), bool(match[1]), match.start(), match.end()) for match in _TAG.finditer(reply)]
     think_ends = [index for index, (name, closing, *_) in enumerate(tags) if name == "think" and closing]
     think_already_open = next((closing for name, closing, *_ in tags if name == "think"), False)

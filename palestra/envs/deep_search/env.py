@@ -19,7 +19,7 @@ from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.tasks.base import TaskEnv
 from palestra.errors import BadValue, InfrastructureError, ToolFailed
 from palestra.grading.qa import grade_qa
-from palestra.parsing import clip
+from palestra.parsing import clip, plain
 from palestra.tools.search import Hit, Index, Passage, SearchTool
 from palestra.tools.search.passages import format_hits
 from palestra.types import Step, text_of
@@ -194,10 +194,12 @@ class DeepSearch(MultiTurnEnv):
         if kind == OPEN:
             title, part = self._find_title(text)
             if title is None:
+                title, part = self._find_title(plain(text).strip("[]"))
+            if title is None:
                 feedback = f"No search has found a page titled {clip(text, 80)!r}. {self._found_titles()}"
                 return parsed, self._outcome(kind, feedback, invalid="rule")
             return SearchAction(kind, title, part), None
-        return SearchAction(kind, text), None
+        return SearchAction(kind, plain(text)), None
 
     def _find_title(self, text: str) -> tuple[str | None, int]:
         """Return the matching title among the search results so far, or None, and the requested part of its page."""

@@ -23,7 +23,7 @@ from palestra.core import Env, Reset
 from palestra.envs.external.gymnasium_actions import ActionFormat, format_of
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownEnv
 from palestra.optional import require
-from palestra.parsing import boxed, clip, last_boxed
+from palestra.parsing import boxed, clip, plain, read_answer
 from palestra.types import Step
 
 if TYPE_CHECKING:
@@ -210,10 +210,12 @@ class FromGymnasium(Env):
         if self._format is None:
             move = None if self._parse is None else self._parse(reply)
             return (move, "") if move is not None else (None, "No action could be read from your reply.")
-        text = last_boxed(reply)
+        text = read_answer(reply)
         if text is None:
             return None, f"No action was found. Write your action inside \\boxed{{}}, as in {self.example_action()}."
         move = self._format.read(text)
+        if move is None:
+            move = self._format.read(plain(text))
         return (move, "") if move is not None else (None, f"'{clip(text)}' is not {self._format.description}.")
 
     def _succeeded(self, last: Step) -> bool:

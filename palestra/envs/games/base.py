@@ -1,7 +1,7 @@
 r"""Base class for text games: prompt, answer parsing, turn budget and rewards.
 
 Each game is a subclass in its own file. It generates a board with `self.rng` (`setup`), describes its rules (`rules`),
-parses the content of the player's last `\boxed{}` (`parse`), applies the move (`play`), renders the visible state
+parses the player's answer (`parse`), applies the move (`play`), renders the visible state
 (`board`), and provides two players (`random_move`, `expert_move`). The state of a game consists of plain attributes
 (numbers, strings, lists, sets and dicts), so that forking is fast.
 """
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NoReturn, TypedDict
 
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
-from palestra.parsing import boxed, last_boxed
+from palestra.parsing import boxed, plain, read_answer, read_number_words
 from palestra.spec import check_split
 from palestra.types import Step
 
@@ -182,14 +182,16 @@ class LanguageGame(Env):
         if self.ending is not None:
             self._raise_not_running()
         try:
-            text = last_boxed(action)
+            text = read_answer(action)
         except (AttributeError, TypeError):
             raise BadValue(f"an action must be a string, got {type(action).__name__}") from None
         turn = self.turn = self.turn + 1
         move = None if text is None or len(text) > MAX_MOVE_LENGTH else self.parse(text)
         if move is None:
-            message = f"no {self.move_name} could be read. {self._format_hint()}"
-            return self._end("format", self.format_error_reward, message)
+            move = self._parse_marked_up(text)
+            if move is None:
+                message = f"no {self.move_name} could be read. {self._format_hint()}"
+                return self._end("format", self.format_error_reward, message)
         status, message = self.play(move)
         if status > INVALID or turn >= self.max_turns:
             return self._finish(status, message)
@@ -206,6 +208,16 @@ class LanguageGame(Env):
         if self.partial_credit:
             reward += self._partial_credit()
         return _new_tuple(Step, (observation, reward, False, False, info))
+
+    def _parse_marked_up(self, text: str | None) -> Any:
+        r"""Parse a move that contains markup, such as `\text{up}`, or that is a number in words; None if malformed."""
+        if text is None or len(text) > MAX_MOVE_LENGTH:
+            return None
+        stripped = plain(text)
+        move = None if stripped == text else self.parse(stripped)
+        if move is None and (number := read_number_words(stripped)) is not None:
+            move = self.parse(str(number))
+        return move
 
     def _partial_credit(self) -> float:
         """Return the partial credit for this step, which is the increase over the highest progress so far."""

@@ -12,7 +12,7 @@ from palestra.envs.games.wiki import Key, Wiki, WikiPage, WorldWiki, by_distance
 from palestra.envs.games.wiki_http import TIMEOUT, wiki_at
 from palestra.envs.world.world import World
 from palestra.errors import BadValue, EnvFailed
-from palestra.parsing import clip
+from palestra.parsing import clip, plain
 
 VARIANTS = ("noregrets", "oneback", "freenav")
 BACK = "<PREV_PAGE>"  # same spelling as in GEM
@@ -177,6 +177,9 @@ class WikiGame(LanguageGame):
 
     def play(self, move: str) -> tuple[int, str]:
         key = self.current.link(move)
+        if key is None:
+            move = plain(move).removeprefix("[[").removesuffix("]]")
+            key = self.current.link(move)
         if key is None and move.upper() in (BACK, "BACK"):
             return self._back()
         if key is None:

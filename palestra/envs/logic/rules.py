@@ -11,6 +11,7 @@ from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.envs.tasks.generated import check_int
 from palestra.errors import BadValue
 from palestra.grading import Grade
+from palestra.parsing import plain
 
 WORLDS = ("closed", "open")
 MAX_DEPTH = 8
@@ -44,8 +45,7 @@ class Rules(TaskEnv):
         return Item(question=describe(self.rng, question, self.world), answer=question.label, key=f"depth {self.depth}")
 
     def grade(self, answer: str) -> Grade:
-        label = answer.strip().strip(".").lower()
-        label = label.removeprefix("\\text{").removesuffix("}")
+        label = plain(answer).lower()
         gold = self.item.answer
         if label == gold.lower():
             return Grade(correct=True, score=1.0, why=f"the answer is {gold}")

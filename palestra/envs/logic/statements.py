@@ -9,7 +9,7 @@ from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
 from palestra.errors import BadValue
 from palestra.grading import Grade
-from palestra.parsing import clip
+from palestra.parsing import clip, plain
 
 # Spellings of the labels in data sets and replies; RuleTaker uses "entailment" and "not entailment".
 _LABELS = {
@@ -67,7 +67,4 @@ class Statements(DataTask):
 
 def parse_label(value: Any) -> str | None:
     """Return "True", "False" or "Unknown" if `value` is a known spelling of that label, else None."""
-    text = str(value)[:40].strip().strip(".").lower()
-    if text.startswith("\\text{"):
-        text = text[6:].removesuffix("}")
-    return _LABELS.get(text.strip().replace("_", " "))
+    return _LABELS.get(plain(str(value)[:100]).lower().replace("_", " "))

@@ -9,7 +9,6 @@ from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
 from palestra.errors import BadValue
 from palestra.grading import Grade, Grader, get_grader, grade
-from palestra.parsing import last_boxed, last_tagged
 
 
 class Questions(DataTask):
@@ -17,8 +16,7 @@ class Questions(DataTask):
 
     An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score against an
     accepted answer is at least `threshold`. `grader` replaces this comparison: it is the name of a registered grader,
-    `module:function`, or a function. Answers are parsed from `\boxed{}`, or from `<answer></answer>`, which many search
-    models use.
+    `module:function`, or a function.
     """
 
     def __init__(
@@ -43,10 +41,6 @@ class Questions(DataTask):
         if not answers:
             raise BadValue(f"{key} has no answer in the column {self.answer!r}")
         return Item(question=cell_text(get_cell(row, self.question)), answer=answers[0], gold=answers, key=key)
-
-    def read(self, reply: str) -> str | None:
-        boxed = last_boxed(reply)
-        return last_tagged(reply) if boxed is None else boxed
 
     def grade(self, answer: str) -> Grade:
         return grade(self.grader, answer, self.item.gold, **self.grader_options)

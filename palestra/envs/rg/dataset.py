@@ -8,6 +8,7 @@ expression must use exactly the given numbers.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Unpack
 
 from palestra.envs.rg.levels import RATES
@@ -15,10 +16,11 @@ from palestra.envs.rg.process_pool import check_config, shared_pool
 from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.errors import BadValue
 from palestra.grading.base import Grade
-from palestra.parsing import clip
+from palestra.parsing import clip, plain
 
 OTHER_ITEMS = 8  # the random player gives the answer to one of this many other items
 MIN_CORRECT_SCORE = 1.0 - 1e-9
+_NAMED_NUMBER = re.compile(r"[A-Za-z]\s*=\s*(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)")
 
 
 class ReasoningGym(TaskEnv):
@@ -93,7 +95,17 @@ class ReasoningGym(TaskEnv):
     def grade(self, answer: str) -> Grade:
         if self.item.answer == self.item.answer.strip():
             answer = answer.strip()  # outer whitespace matters only if the correct answer has some
-        score = shared_pool().request(
+        score = self._score(answer)
+        if score < MIN_CORRECT_SCORE:
+            stripped = _without_name(plain(answer))
+            if self.item.answer.endswith(".") and not stripped.endswith("."):
+                stripped += "."
+            if stripped != answer and stripped:  # the scorers do not know markup such as \text{Yes}
+                score = max(score, self._score(stripped))
+        return Grade(correct=score >= MIN_CORRECT_SCORE, score=score, why=f"{clip(answer)!r} scores {score:g}")
+
+    def _score(self, answer: str) -> float:
+        score: float = shared_pool().request(
             f"the scorer of {self.name}",
             self.score_timeout,
             method="score",
@@ -101,13 +113,19 @@ class ReasoningGym(TaskEnv):
             entry=self.item.gold,
             **self._settings(),
         )
-        return Grade(correct=score >= MIN_CORRECT_SCORE, score=score, why=f"{clip(answer)!r} scores {score:g}")
+        return score
 
     def random_answer(self) -> str:
         return self._item(self.player_rng.randrange(OTHER_ITEMS)).answer
 
     def example_answer(self) -> str:
         return "42"
+
+
+def _without_name(answer: str) -> str:
+    """Return the number in `x = 5`; return other answers unchanged."""
+    match = _NAMED_NUMBER.fullmatch(answer)
+    return answer if match is None else match[1]
 
 
 def check_level(name: str, level: int | None) -> None:

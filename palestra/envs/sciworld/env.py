@@ -13,7 +13,7 @@ from palestra.envs.sciworld.pool import AMBIGUOUS, UNPARSED, Simulation, pool
 from palestra.envs.sciworld.simulator import TaskKey
 from palestra.envs.sciworld.tasks import TaskType, simplifications_of, types_of
 from palestra.errors import BadValue
-from palestra.parsing import after_thinking, clip, react_action
+from palestra.parsing import clip, read_command
 from palestra.seeding import Random, Rng, check_seed, nth_seed
 from palestra.types import Step
 
@@ -197,7 +197,7 @@ class SciWorld(MultiTurnEnv):
         )
 
     def act(self, action: str) -> Outcome:
-        command = read_command(action)
+        command = read_command(action, max_chars=20_000)
         if len(command) > MAX_COMMAND_CHARS:
             text = f"{clip(command)!r} is too long for a command: {len(command)} characters."
             return self._invalid(text, "format")
@@ -271,10 +271,3 @@ class SciWorld(MultiTurnEnv):
             if at < len(path) and taken == path[at]:
                 at += 1
         return path[at] if at < len(path) else "wait1"
-
-
-def read_command(reply: str) -> str:
-    """Return the command in a reply, which is the text after the last `Action:` or else the last non-empty line."""
-    reply = after_thinking(reply[-20_000:]) if "</think>" in reply else reply[-20_000:]
-    lines = (react_action(reply) or reply).strip().splitlines()
-    return " ".join(lines[-1].split()) if lines else ""

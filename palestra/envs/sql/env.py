@@ -13,6 +13,7 @@ from palestra.envs.sql.domains import DOMAINS
 from palestra.envs.sql.grade import Compare, grade, same
 from palestra.envs.sql.guard import Database, Limits, Result, run
 from palestra.errors import BadValue, EnvFailed
+from palestra.parsing import last_boxed, plain
 from palestra.seeding import child_seed
 
 MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are searched for an action
@@ -22,6 +23,8 @@ SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
 _BLOCK = re.compile(r"```(?:sql|sqlite)[ \t]*\n(.*?)```", re.S | re.I)
+_QUERY = re.compile(r"(?:select|with|pragma|explain|values)\b", re.I)
+_ANSWER_LABEL = re.compile(r"answer(?: is)?[*_]{0,2}:?[*_]{0,2}\s*\Z", re.I)
 _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
@@ -199,9 +202,10 @@ def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[t
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    """Return the tag and the query of the last `<sql>` or `<answer>` in a reply, whose closing tag may be missing.
+    r"""Return the tag and the query of the last `<sql>` or `<answer>` in a reply, whose closing tag may be missing.
 
-    If there are no tags, the last ```sql block is returned as a query to run.
+    If there are no tags, a query in `\boxed{}` is the answer, and so is the last ```sql block if "Final answer:" stands
+    directly before it; otherwise, this block is a query to run.
     """
     text = reply[-MAX_REPLY_CHARS:]
     lower = text.lower()
@@ -215,15 +219,25 @@ def read_action(reply: str) -> tuple[str, str] | None:
     start, tag = max((lower.rfind(f"<{tag}>"), tag) for tag in _TAGS)
     if start >= 0:
         return tag, _bare(text[start + len(tag) + 2 :])
-    blocks = _BLOCK.findall(text)
-    return ("sql", blocks[-1].strip()) if blocks else None
+    box = last_boxed(text) if "\\boxed{" in text else None
+    if box is not None and _QUERY.match(query := _bare(box)):
+        return "answer", query
+    blocks = list(_BLOCK.finditer(text))
+    if not blocks:
+        return None
+    last = blocks[-1]
+    return "answer" if _ANSWER_LABEL.search(text[: last.start()][-60:]) else "sql", last[1].strip()
 
 
 def _bare(query: str) -> str:
-    """Remove the code fence that models often put around a query."""
+    """Remove the code fence or other markup that models often put around a query."""
     query = query.strip()
     fenced = _FENCE.match(query)
-    return fenced[1].strip() if fenced else query
+    if fenced:
+        return fenced[1].strip()
+    if not _QUERY.match(query) and _QUERY.match(stripped := plain(query)):
+        return stripped
+    return query
 
 
 def as_table(result: Result) -> str:

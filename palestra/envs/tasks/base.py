@@ -1,9 +1,9 @@
 r"""Base class for environments with a single question: select an item, parse the answer and grade it.
 
-A subclass selects an item (`draw`), extracts the answer from a reply (`read`, by default the last `\boxed{}`), grades
-it (`grade`), and generates well-formed guesses for the random player (`random_answer`). The expert replies with the
-item's answer. An episode accepts up to `max_attempts` answers. With tools (`make(..., tools=[...])`), the tool wrapper
-handles tool calls and passes only final answers to this class.
+A subclass selects an item (`draw`), extracts the answer from a reply (`read`, by default the last `\boxed{}` or
+`<answer>`), grades it (`grade`), and generates well-formed guesses for the random player (`random_answer`). The expert
+replies with the item's answer. An episode accepts up to `max_attempts` answers. With tools
+(`make(..., tools=[...])`), the tool wrapper handles tool calls and passes only final answers to this class.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn, TypedDict
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EpisodeOver, ResetNeeded
 from palestra.grading.base import Grade
-from palestra.parsing import boxed, last_boxed
+from palestra.parsing import boxed, read_answer
 from palestra.spec import check_split
 from palestra.types import Observation, Step, TextPart
 
@@ -102,7 +102,7 @@ class TaskEnv(Env):
 
     def read(self, reply: str) -> str | None:
         """Return the answer in a reply, or None if there is none."""
-        return last_boxed(reply)
+        return read_answer(reply)
 
     def write(self, answer: str) -> str:
         """Return a reply from which `read` extracts `answer`."""

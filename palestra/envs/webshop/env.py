@@ -14,12 +14,12 @@ from palestra.envs.webshop.product import Goal, Product
 from palestra.envs.webshop.reward import SIMILAR, Nouns, Score, color_of, score, token_set_ratio
 from palestra.envs.webshop.shop import Shop, Source, shop_of
 from palestra.errors import BadValue
-from palestra.parsing import clip
+from palestra.parsing import clip, plain
 
 MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for an action
 MAX_LISTED = 30  # maximum number of clickable values listed in the feedback for an invalid click
 MAX_KEYWORD_CHARS = 1_000  # longer search terms are truncated
-_BRACKET = re.compile(r"\b(search|click)[ \t]?\[|[\[\]]", re.I)
+_BRACKET = re.compile(r"\b(search|click)[*_`}]{0,3}[ \t]?\[|[\[\]]", re.I)
 _EXAMPLE = "search[wool blanket]"
 
 Plan = tuple[str, int, str, tuple[tuple[str, str], ...]]  # keywords, index in the results, asin, options to choose
@@ -139,11 +139,12 @@ class WebShop(MultiTurnEnv):
         verb, value = parsed
         if verb == "search":
             return self._search(value)
+        matches = self._clicked(value)
+        if not matches:
+            value = plain(value)
+            matches = self._clicked(value)
         if value.lower() == BUY.lower() and self.location == "item":
             return self._buy()
-        matches = [
-            element for element in self._elements() if element.clickable and element.text.lower() == value.lower()
-        ]
         if not matches:
             possible = self.clickables()
             listed = ", ".join(possible[:MAX_LISTED]) + (", ..." if len(possible) > MAX_LISTED else "")
@@ -153,11 +154,15 @@ class WebShop(MultiTurnEnv):
         self._click(matches)
         return self._outcome(self._page_text())
 
+    def _clicked(self, value: str) -> list[Element]:
+        name = value.lower()
+        return [element for element in self._elements() if element.clickable and element.text.lower() == name]
+
     def _outcome(self, text: str, **outcome: Any) -> Outcome:
         return Outcome(text, info={"clickables": self.clickables()}, **outcome)
 
     def _search(self, keywords: str) -> Outcome:
-        keywords = keywords[:MAX_KEYWORD_CHARS].strip()
+        keywords = plain(keywords[:MAX_KEYWORD_CHARS])
         if not keywords:
             text = f"A search needs keywords, for example {_EXAMPLE}."
             return self._outcome(f"{text}\n{self._page_text()}", invalid="rule")

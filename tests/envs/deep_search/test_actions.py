@@ -35,6 +35,8 @@ PLAIN = st.text(st.characters(exclude_characters="<>"))
         ("<search>red <search>ants</search>", (SEARCH, "ants")),
         ("<search></search>", (SEARCH, "")),
         ("</search><answer>A</answer>", (ANSWER, "A")),
+        # a boxed answer needs no tags
+        (r"<think>x</think>The capital is \boxed{Paris}.", (ANSWER, "Paris")),
     ],
 )
 def test_the_parsed_action(reply: str, action: tuple[str, str]) -> None:
@@ -42,7 +44,8 @@ def test_the_parsed_action(reply: str, action: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "Paris", r"\boxed{Paris}", "<think>a</think>", "</answer>", "<lookup>a</lookup>"]
+    "reply",
+    ["", "Paris", "\\boxed{", r"<think>\boxed{A}</think>", "<think>a</think>", "</answer>", "<lookup>a</lookup>"],
 )
 def test_replies_without_an_action(reply: str) -> None:
     assert read_action(reply) is None

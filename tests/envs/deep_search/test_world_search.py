@@ -172,7 +172,7 @@ def test_turns_run_out(env: WorldSearch) -> None:
     ("action", "invalid", "message"),
     [
         ("I think it is a river.", "format", "<search>query</search>"),
-        (r"\boxed{A river}", "format", "<answer>"),
+        ("A river", "format", "<answer>"),
         ("<search> </search>", "rule", "no text between <search>"),
         ("<answer></answer>", "rule", "no text between <answer>"),
         ("<open>Nowhere</open>", "rule", "Search first"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import palestra
 from palestra.envs.games.base import MAX_MOVE_LENGTH, LanguageGame
-from palestra.parsing import boxed, last_boxed
+from palestra.parsing import boxed, last_boxed, read_answer
 
 IDS = palestra.list_envs("game")
 EXAMPLES, ACTIONS = 15, 12  # number of generated action sequences per game, and number of actions per sequence
@@ -209,7 +209,7 @@ def check(env_id: str, actions: Iterable[str]) -> None:
     low, high = env.reward_range
     for action in actions:
         before, turn = env.board(), env.turn
-        inside = last_boxed(action)
+        inside = read_answer(action)
         observation, reward, terminated, truncated, info = env.step(action)
         assert isinstance(observation, str)
         assert 0 < len(observation) < 20_000

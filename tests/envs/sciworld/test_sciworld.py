@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import palestra
 from palestra.envs.sciworld import simulator as simulator_module
-from palestra.envs.sciworld.env import SciWorld, read_command
+from palestra.envs.sciworld.env import SciWorld
 from palestra.envs.sciworld.pool import pool
 from palestra.envs.sciworld.tasks import GROUPS, SPLITS, TYPES, types_of
 from palestra.errors import BadValue, EpisodeOver, UnknownKeyword
+from palestra.parsing import read_command
 
 
 def make_env(**kwargs: Any) -> SciWorld:
