@@ -48,9 +48,11 @@ SPECS = [
     _world("3hop", "questions that need three pages", max_searches=6, max_turns=15, random=0.0),
     _world("4hop", "questions that need four pages", max_searches=8, max_turns=18, random=0.0),
     _world("compare", "questions that compare two entities", max_searches=6, max_turns=14, random=0.5),
-    _world("count", "counting questions", max_searches=14, max_turns=30, random=0.23),
-    _world("unanswerable", "questions, half of which no page answers", max_searches=8, max_turns=18, random=0.26),
-    _world("mixed", "questions of all kinds", max_searches=14, max_turns=30, random=0.09),
+    _world("count", "counting questions", max_searches=14, max_turns=30, random=0.15),
+    _world(
+        "unanswerable", "questions, of which 30% have no answer on any page", max_searches=8, max_turns=18, random=0.09
+    ),
+    _world("mixed", "questions of all kinds", max_searches=14, max_turns=30, random=0.1),
     _set("NQ", "nq", "Natural Questions, answered by searching"),
     _set("TriviaQA", "tq", "trivia questions, answered by searching"),
     _set("PopQA", "popqa", "questions about long-tail entities, answered by searching"),

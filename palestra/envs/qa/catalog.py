@@ -24,7 +24,7 @@ def _world(kind: str, summary: str, random: float) -> EnvSpec:
         id=f"qa:World-v0-{kind}",
         entry_point="palestra.envs.qa.world:WorldQuestions",
         kwargs={"kind": kind},
-        summary=summary,
+        summary=f"{summary}; without tools, only from memory",
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=random,
@@ -38,8 +38,8 @@ _GENERATED_SPECS = [
     _world("3hop", "a question whose answer requires three pages", 0.0),
     _world("4hop", "a question whose answer requires four pages", 0.0),
     _world("compare", "compare two entities", 0.5),
-    _world("count", "count the entities with a given property", 0.21),
-    _world("unanswerable", "questions, half of them without an answer in the encyclopedia", 0.25),
+    _world("count", "count the entities with a given property", 0.15),
+    _world("unanswerable", "questions, 30% of them without an answer in the encyclopedia", 0.1),
     _world("mixed", "questions of all kinds", 0.1),
 ]
 

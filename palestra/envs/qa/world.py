@@ -17,6 +17,7 @@ from palestra.seeding import child_seed
 
 KINDS = (*QUESTIONS, "mixed")
 PAGES = 2000
+UNANSWERABLE = 0.3  # share of questions without an answer in the kind "unanswerable"
 
 _world = lru_cache(maxsize=4)(World)  # environments with the same arguments share one World
 
@@ -24,10 +25,11 @@ _world = lru_cache(maxsize=4)(World)  # environments with the same arguments sha
 class WorldQuestions(TaskEnv):
     """A question about the encyclopedia generated from `world_seed` and `pages`.
 
-    `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages; without tools, it can only
-    guess. The kind "unanswerable" mixes unanswerable and answerable questions of the same form, so that the
-    answer "unknown" is correct for half of them. `reset(options={"index": i})` selects the i-th question of the kind.
-    `env.question` is the current question with its proof. `split="test"` asks about a different world.
+    `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages. Without tools, only a
+    player that remembers the encyclopedia from earlier training could answer. The kind "unanswerable" mixes 30%
+    unanswerable questions with answerable questions of the same form. `reset(options={"index": i})` selects the i-th
+    question of the kind. `env.question` is the current question with its proof. `split="test"` asks about a different
+    world.
     """
 
     filters_tasks = False  # each split has a world of its own
@@ -67,8 +69,8 @@ class WorldQuestions(TaskEnv):
     def _draw_kind(self, rng: Random) -> str:
         if self.kind == "mixed":
             return rng.choice(QUESTIONS)
-        if self.kind == "unanswerable" and rng.random() < 0.5:
-            return rng.choice(("1hop", "2hop", "3hop"))
+        if self.kind == "unanswerable" and rng.random() >= UNANSWERABLE:
+            return "answerable"
         return self.kind
 
     def task_key(self, item: Item) -> object:

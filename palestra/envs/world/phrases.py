@@ -289,20 +289,5 @@ COUNTS: tuple[Count, ...] = (
     ),
 )
 
-# Questions about properties that no page states.
-NEVER_STATED: Mapping[str, tuple[str, ...]] = {
-    "person": (
-        "What was the favourite dish of {x}?",
-        "Which colour were the eyes of {x}?",
-        "Which size of shoes did {x} wear?",
-    ),
-    "city": ("Which saint is {x} devoted to?", "How many bridges are there in {x}?"),
-    "country": ("What is the national anthem of {x} called?",),
-    "work": ("How many readers has {x} had?",),
-    "organisation": ("What is the motto of {x}?", "Who is the treasurer of {x}?"),
-    "river": ("How deep is {x} at its deepest point?",),
-}
-NEVER_STATED_WORDS = ("dish", "eyes", "shoes", "saint", "bridges", "anthem", "readers", "motto", "treasurer", "deep")
-
 UNKNOWN = "unknown"
 WITH_THE = ("organisation", "event", "river")  # kinds whose titles are preceded by "the"

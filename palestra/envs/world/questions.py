@@ -1,7 +1,7 @@
 """Generate random questions about a world, with answers and proofs. A proof lists the facts the answer depends on.
 
 Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that does not exist in the
-world, so no page states it.
+world, so no page states it; their wording does not differ from that of answerable questions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from palestra.envs.world.names import MEN, WOMEN
 from palestra.envs.world.phrases import (
     COMPARISONS,
     COUNTS,
-    NEVER_STATED,
     RELATIONS,
     UNKNOWN,
     WITH_THE,
@@ -31,7 +30,9 @@ from palestra.errors import BadValue
 QUESTIONS = ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")
 MAX_HOPS = 4
 _TRIES = 10_000  # maximum number of attempts to generate a question
+_TRIES_PER_FORM = 100  # maximum number of attempts to generate an answerable question with a given form
 _UNKNOWNS = ("not known", "not stated", "not told", "no answer", "unanswerable", "none", "nobody", "nothing", "no one")
+_KEPT = {1: 0.5, 2: 0.3}  # share of the counting questions with this answer that are kept
 _SHORT_UNITS = {"kilometres": ("km",), "metres": ("m",), "square kilometres": ("km2", "km²", "sq km")}
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -68,7 +69,10 @@ class Question:
 
 
 def draw_question(world: World, rng: Random, kind: str) -> Question:
-    """Return a random question of a kind in QUESTIONS."""
+    """Return a random question of a kind in QUESTIONS.
+
+    The kind "answerable" returns questions with an answer whose form is that of the unanswerable questions.
+    """
     if kind not in _GENERATORS:
         raise BadValue(f"`kind` must be one of {', '.join(QUESTIONS)}; got {kind!r}")
     for _ in range(_TRIES):
@@ -144,27 +148,34 @@ def _proof(world: World, page: int, name: str, value: Any = None) -> Proof:
 
 def _hops(count: int) -> Callable[[World, Random], Question | None]:
     def generate(world: World, rng: Random) -> Question | None:
-        at: _Reached | None = _anywhere(world, rng)
-        for _ in range(count - 1):
-            at = None if at is None else _further(world, rng, at)
+        at = _walk(world, rng, count - 1)
         if at is None:
             return None
-        kind, facts = world.kind(at.page), facts_of(world, at.page)
-        relations = _stated(kind, facts)
-        if not relations:
-            return None
-        name = rng.choice(relations)
-        value = facts[name]
-        if isinstance(value, Ref) and value.page in at.visited:
-            return None
-        text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
-        answer, *aliases = spellings(world, name, value)
-        if answer in text:
-            return None  # the question would contain its answer, as in "In which city is the University of Brakaton?"
-        proof = (*at.proof, _proof(world, at.page, name, value))
-        return Question(text=text, answer=answer, aliases=tuple(aliases), kind=f"{count}hop", proof=proof)
+        relations = _stated(world.kind(at.page), facts_of(world, at.page))
+        return _ask(world, rng, at, rng.choice(relations)) if relations else None
 
     return generate
+
+
+def _walk(world: World, rng: Random, steps: int) -> _Reached | None:
+    """Follow `steps` random relations from a random page; return None if that is impossible."""
+    at: _Reached | None = _anywhere(world, rng)
+    for _ in range(steps):
+        at = None if at is None else _further(world, rng, at)
+    return at
+
+
+def _ask(world: World, rng: Random, at: _Reached, name: str) -> Question | None:
+    """Return a question about a relation that the page states, or None if the answer would be trivial."""
+    value = facts_of(world, at.page)[name]
+    if isinstance(value, Ref) and value.page in at.visited:
+        return None
+    text = rng.choice(RELATIONS[name].questions).format(x=at.phrase)
+    answer, *aliases = spellings(world, name, value)
+    if answer in text:
+        return None  # the question would contain its answer, as in "In which city is the University of Brakaton?"
+    proof = (*at.proof, _proof(world, at.page, name, value))
+    return Question(text=text, answer=answer, aliases=tuple(aliases), kind=f"{len(proof)}hop", proof=proof)
 
 
 def _compare(world: World, rng: Random) -> Question | None:
@@ -211,6 +222,8 @@ def _count(world: World, rng: Random) -> Question | None:
         return None
     proof = (*at.proof, _proof(world, at.page, count.items, items))
     if not count.test:
+        if not _is_kept(rng, len(items)):
+            return None
         return _counted(count.question.format(x=at.phrase), len(items), proof)
     pages = [item.page for item in items]
     values = [_value(world, item, count) for item in items]
@@ -220,6 +233,8 @@ def _count(world: World, rng: Random) -> Question | None:
     limit = _limit(rng, count, values_stated)
     text = count.question.format(x=at.phrase, y=format_value(world, count.relation, limit))
     number = sum(_passes(count, value, limit) for value in values_stated)
+    if not _is_kept(rng, number):
+        return None
     proof += tuple(_proof(world, page, count.relation, value) for page, value in zip(pages, values, strict=True))
     return _counted(text, number, proof)
 
@@ -242,20 +257,39 @@ def _passes(count: Count, value: Any, limit: Any) -> bool:
     return bool(value < limit) if count.test == "before" else bool(value > limit)
 
 
+def _is_kept(rng: Random, number: int) -> bool:
+    """Return whether to keep a question with this answer; small numbers would otherwise be most of the answers."""
+    return rng.random() < _KEPT.get(number, 1.0)
+
+
 def _counted(text: str, number: int, proof: tuple[Proof, ...]) -> Question:
     words = (_NUMBERS[number],) if number < len(_NUMBERS) else ()
     return Question(text=text, answer=str(number), aliases=words, kind="count", proof=proof)
 
 
 def _unanswerable(world: World, rng: Random) -> Question | None:
-    return rng.choice((_missing_fact, _missing_fact, _missing_page, _never_stated))(world, rng)
+    return rng.choice((_missing_fact, _missing_fact, _missing_page))(world, rng)
+
+
+def _answerable(world: World, rng: Random) -> Question | None:
+    """Return an answerable question about the same relation and with as many hops as a random unanswerable one."""
+    unanswerable = draw_question(world, rng, "unanswerable")
+    name = unanswerable.proof[-1].relation
+    for _ in range(_TRIES_PER_FORM):
+        if len(unanswerable.proof) == 1:
+            at: _Reached | None = _named(world, _of_kind(world, rng, rng.choice(RELATIONS[name].kinds)))
+        else:
+            at = _walk(world, rng, len(unanswerable.proof) - 1)
+        if at is not None and name in _stated(world.kind(at.page), facts_of(world, at.page)):
+            question = _ask(world, rng, at, name)
+            if question is not None:
+                return question
+    return None
 
 
 def _missing_fact(world: World, rng: Random) -> Question | None:
     """Return a question about a fact that the page does not state."""
-    at: _Reached | None = _anywhere(world, rng)
-    for _ in range(rng.randrange(3)):
-        at = None if at is None else _further(world, rng, at)
+    at = _walk(world, rng, rng.randrange(3))
     if at is None:
         return None
     kind, facts = world.kind(at.page), facts_of(world, at.page)
@@ -275,20 +309,9 @@ def _missing_page(world: World, rng: Random) -> Question | None:
     shapes = {"person": f"{rng.choice((*MEN, *WOMEN))} {name}", "organisation": f"University of {name}"}
     shapes |= {"event": f"Battle of {name}", "river": f"River {name}", "mountain": f"Mount {name}"}
     title = shapes.get(kind, name)
-    relations = [name for name in _BY_KIND[kind] if name not in ("seat", "place")]
-    text = rng.choice(RELATIONS[rng.choice(relations)].questions).format(x=_with_the(title, kind))
-    return _no_answer(text, (Proof(page=-1, title=title, relation="", value=""),))
-
-
-def _never_stated(world: World, rng: Random) -> Question | None:
-    """Return a question about a property that no page of the encyclopedia states."""
-    at: _Reached | None = _anywhere(world, rng)
-    if rng.random() < 0.5:
-        at = None if at is None else _further(world, rng, at)
-    if at is None or world.kind(at.page) not in NEVER_STATED:
-        return None
-    text = rng.choice(NEVER_STATED[world.kind(at.page)]).format(x=at.phrase)
-    return _no_answer(text, (*at.proof, _proof(world, at.page, "never_stated")))
+    relation = rng.choice([name for name in _BY_KIND[kind] if name not in ("seat", "place")])
+    text = rng.choice(RELATIONS[relation].questions).format(x=_with_the(title, kind))
+    return _no_answer(text, (Proof(page=-1, title=title, relation=relation, value=""),))
 
 
 def _no_answer(text: str, proof: tuple[Proof, ...]) -> Question:
@@ -300,6 +323,7 @@ _GENERATORS: Mapping[str, Callable[[World, Random], Question | None]] = {
     "compare": _compare,
     "count": _count,
     "unanswerable": _unanswerable,
+    "answerable": _answerable,
 }
 
 
