@@ -350,10 +350,13 @@ def _summary(done: TrainingRun, folder: Path) -> dict[str, Any]:
         "steps": done.rows[-1]["step"] + 1 if done.rows else 0,
         "first_success": done.first_success,
         "last_success": done.last_success,
+        "final_success": done.final_success,
     }
 
 
 def _result(done: TrainingRun, folder: Path) -> str:
     if done.first_success is None or done.last_success is None:
         return f"{folder}: done"
-    return f"{folder}: held-out success {done.first_success:.1%} -> {done.last_success:.1%}"
+    final = console.describe_final(done.rows)
+    lines = [f"{folder}: success {done.first_success:.1%} -> {done.last_success:.1%}", *([final] if final else [])]
+    return "\n".join(lines)

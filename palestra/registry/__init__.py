@@ -14,6 +14,7 @@ from palestra.registry.specs import (
     register,
     register_spec,
     unregister,
+    with_split,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "register",
     "register_spec",
     "unregister",
+    "with_split",
 ]

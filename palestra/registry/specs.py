@@ -220,6 +220,13 @@ def get_registered_spec(env_id: str) -> EnvSpec:
     return _specs[env_id]
 
 
+def with_split(name: str, kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Return the keyword arguments of `name` with `split` added, if it has splits and `kwargs` does not select one."""
+    if "split" in kwargs or "data_split" in kwargs or split not in get_spec(name).splits:
+        return dict(kwargs)
+    return {**kwargs, "split": split}
+
+
 def _family_of(env_id: str) -> str:
     try:
         return EnvId.parse(env_id).family

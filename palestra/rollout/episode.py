@@ -41,11 +41,13 @@ async def run_episode(
     started = perf_counter()
     session = None
     observation: Any = ""
+    task_id = ""
     final_prompt: list[int] = []
     boundary = "env"  # the component to which exceptions without a boundary are attributed
     try:
         async with _limit(call_timeout if reset_timeout is None else reset_timeout):
             observation, info = await env.areset(seed=task.seed, options=dict(task.options) or None)
+        task_id = str(info.get("task_id", ""))
         on_reset()
         session = agent.start(env, seed=agent_seed)
         success: bool | None = None
@@ -98,6 +100,7 @@ async def run_episode(
     return replace(
         trajectory,
         turns=tuple(turns),
+        task_id=task_id,
         final_observation=observation,
         final_prompt=tuple(final_prompt),
         success=success,

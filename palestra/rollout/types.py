@@ -63,6 +63,7 @@ class Trajectory:
     # Prompt of the next turn of a truncated episode, from which a critic bootstraps.
     final_prompt: tuple[int, ...] = field(default=(), repr=False)
     failure: Failure | None = None  # failed episodes are excluded from losses and statistics
+    task_id: str = ""  # fingerprint of the task, if the environment reports one
     attempts: int = 1  # number of attempts, including this one
     started: float = 0.0  # seconds since the epoch
     seconds: float = 0.0

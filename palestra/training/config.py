@@ -278,7 +278,7 @@ class WarmStartConfig(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(Section):
-    """`[eval]` section: evaluation on held-out seeds during training."""
+    """`[eval]` section: evaluation on held-out tasks during training."""
 
     every: int = option(
         10,
@@ -305,7 +305,7 @@ class EvalConfig(Section):
     )
     target: float = option(
         0.0,
-        "Stop training once the success rate on held-out seeds, from 0 to 1, reaches this value; 0 always "
+        "Stop training once the success rate on held-out tasks, from 0 to 1, reaches this value; 0 always "
         "runs all steps.",
         at_least=0,
         at_most=1,

@@ -89,6 +89,7 @@ class EvolutionTrainer(Trainer):
         row = {
             **({"level": self.curriculum.open} if config.env.curriculum else {}),
             **rollout_metrics(gathered),
+            **self.log_tasks(step, gathered),
             **(metrics_by_env(gathered.trajectories) if len(config.env.weights) > 1 else {}),
             "successes": len(explored),
             "examples": sum(item.weight > 0 for item in chosen),

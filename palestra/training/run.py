@@ -24,18 +24,23 @@ class TrainingRun:
 
     @property
     def evaluations(self) -> list[float]:
-        """Success rates on held-out seeds, in order."""
+        """Success rates on held-out tasks, in order."""
         return [row["eval_success"] for row in self.rows if "eval_success" in row]
 
     @property
     def first_success(self) -> float | None:
-        """Success rate on held-out seeds before training; None without an evaluation."""
+        """Success rate on held-out tasks before training; None without an evaluation."""
         return next(iter(self.evaluations), None)
 
     @property
     def last_success(self) -> float | None:
-        """Success rate on held-out seeds after training; None without an evaluation."""
+        """Success rate on held-out tasks after training; None without an evaluation."""
         return next(reversed(self.evaluations), None)
+
+    @property
+    def final_success(self) -> float | None:
+        """Success rate of the last model on tasks that no other evaluation has used; None without an evaluation."""
+        return next((row["final_success"] for row in reversed(self.rows) if "final_success" in row), None)
 
     @property
     def model_dir(self) -> Path:
@@ -51,10 +56,12 @@ class TrainingRun:
         from palestra.agents import ChatAgent
         from palestra.concurrency import run_sync
         from palestra.engines import LocalEngine
+        from palestra.registry import with_split
         from palestra.rollout import collect
 
         config = self.config
         sampling = config.sampling
+        name = env or config.eval_envs[0]
 
         async def play() -> RolloutResult:
             async with LocalEngine(str(self.model_dir), device=config.run.device) as engine:
@@ -66,11 +73,11 @@ class TrainingRun:
                 )
                 return await collect(
                     agent,
-                    env or config.eval_envs[0],
+                    name,
                     episodes=episodes,
                     seed=seed,
                     concurrency=sampling.concurrency,
-                    kwargs=config.eval_kwargs,
+                    kwargs=with_split(name, config.eval_kwargs, "test"),
                     wrappers=config.env.all_wrappers,
                 )
 
@@ -86,6 +93,7 @@ class TrainingRun:
             "steps": str(steps),
             "success before": _percent(self.first_success),
             "success after": _percent(self.last_success),
+            "success on fresh tasks": _percent(self.final_success),
             "folder": str(self.folder),
         }
         table = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
@@ -102,6 +110,6 @@ def _curve(rates: list[float], width: int = 320, height: int = 80) -> str:
         return ""
     points = " ".join(f"{i * width / (len(rates) - 1):.1f},{height * (1 - rate):.1f}" for i, rate in enumerate(rates))
     return (
-        f'<svg width="{width}" height="{height}" role="img" aria-label="success on held-out seeds">'
+        f'<svg width="{width}" height="{height}" role="img" aria-label="success on held-out tasks">'
         f'<polyline points="{points}" fill="none" stroke="currentColor" stroke-width="2"/></svg>'
     )

@@ -43,6 +43,7 @@ class SyncTrainer(Trainer):
         return {
             **self.step_settings(step),
             **rollout_metrics(result),
+            **self.log_tasks(step, result),
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
             "seconds_sampling": sampled - started,

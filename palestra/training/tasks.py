@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Self
 
 from palestra.errors import BadValue
+from palestra.registry import with_split
 from palestra.rollout import Task
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
@@ -83,7 +84,7 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
     return [
         Task(
             env_id=name,
-            kwargs=config.env.kwargs,
+            kwargs=with_split(name, config.env.kwargs, "train"),
             seed=first + group,
             options={} if horizon is None else {"horizon": horizon},
             group=group,
@@ -96,11 +97,26 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
     ]
 
 
-def held_out_tasks(config: TrainConfig) -> list[Task]:
-    """Return the fixed tasks of an evaluation, without a horizon and evenly distributed over the environments."""
+def has_held_out_tasks(config: TrainConfig) -> bool:
+    """Return whether every evaluation environment holds tasks out or is not one of the training environments."""
+    return all(
+        name not in config.env.weights or "split" in with_split(name, config.eval_kwargs, "test")
+        for name in config.eval_envs
+    )
+
+
+def held_out_tasks(config: TrainConfig, *, final: bool = False) -> list[Task]:
+    """Return the fixed tasks of an evaluation, without a horizon and evenly distributed over the environments.
+
+    They are of the split "test" if the environment has splits. The `final` evaluation uses other seeds, because the
+    repeated evaluations decide when to stop and which model is the best.
+    """
     names = config.eval_envs
-    first = child_seed(config.eval.seed, "eval")
+    first = child_seed(config.eval.seed, "final" if final else "eval")
+    kwargs = {name: with_split(name, config.eval_kwargs, "test") for name in names}
     return [
-        Task(env_id=names[i % len(names)], kwargs=config.eval_kwargs, seed=first + i // len(names), group=i)
+        Task(
+            env_id=names[i % len(names)], kwargs=kwargs[names[i % len(names)]], seed=first + i // len(names), group=i
+        )
         for i in range(config.eval.episodes if names else 0)
     ]

@@ -27,6 +27,7 @@ from palestra.engines.registry import get_engine
 from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
+from palestra.rollout.task_log import TaskLog, overlap
 from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
@@ -36,7 +37,7 @@ from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.run import TrainingRun
-from palestra.training.tasks import held_out_tasks
+from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 
 # Settings that may change when a run is resumed: its length, what is stored, and where environments run.
 CHANGEABLE = {
@@ -103,6 +104,7 @@ class Trainer(ABC):
             config=config.to_dict(),
             from_step=self.step if last else -1,
         )
+        self.task_log = TaskLog(self.folder if self.distributed.is_main else None, from_step=self.step if last else -1)
         self.engine = self._make_engine(policy)
         self._env_provider: EnvProvider | None = None
 
@@ -238,10 +240,28 @@ class Trainer(ABC):
             return {}
         result = gather_result(await self.play(held_out_tasks(self.config)), self.distributed)
         metrics = {f"eval_{name}": value for name, value in rollout_metrics(result).items()}
+        metrics |= {"eval_held_out": float(has_held_out_tasks(self.config)), **self._overlap("eval", result)}
         for name in names if len(names) > 1 else []:
             own = [t for t in result.trajectories if t.env_id == name]
             metrics[f"eval_success/{name}"] = sum(bool(t.success) for t in own) / max(1, len(own))
         return metrics
+
+    async def _final_evaluation(self) -> dict[str, Any]:
+        """Evaluate once on tasks that no earlier evaluation has used, and return the metrics."""
+        tasks = held_out_tasks(self.config, final=True)
+        result = gather_result(await self.play(tasks), self.distributed)
+        names = ("success", "success_low", "success_high")
+        return {f"final_{name}": result.metrics[name] for name in names} | self._overlap("final", result)
+
+    def _overlap(self, prefix: str, result: RolloutResult) -> dict[str, Any]:
+        """Return the number of distinct tasks of an evaluation, and the share of episodes with a training task."""
+        measured = overlap(result.trajectories, self.task_log.tasks)
+        return {} if measured is None else {f"{prefix}_tasks": measured[0], f"{prefix}_seen": measured[1]}
+
+    def log_tasks(self, step: int, result: RolloutResult) -> dict[str, Any]:
+        """Record the tasks of a training step, and return the number of distinct tasks so far as a metric."""
+        self.task_log.add(step, result.trajectories)
+        return {"distinct_tasks": len(self.task_log.tasks)} if self.task_log.tasks else {}
 
     def _target_reached(self) -> bool:
         return bool(self.config.eval.target) and self.best >= self.config.eval.target
@@ -258,6 +278,8 @@ class Trainer(ABC):
         if metrics["eval_success"] > self.best:
             self.best = metrics["eval_success"]
             checkpoint.save_model(self.learner, self.folder / "best")
+        if last or self._target_reached():
+            metrics |= await self._final_evaluation()
         return metrics
 
     # Metrics and files

@@ -12,6 +12,7 @@ from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
 from palestra.errors import BadValue
+from palestra.registry import with_split
 from palestra.rollout import Task, collect
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
@@ -68,12 +69,13 @@ async def warm_start(
     rng = Random(child_seed(config.run.seed, "warm"))
     tasks = [
         Task(
-            env_id=rng.choices(names, weights)[0],
-            kwargs=config.env.kwargs,
+            env_id=name,
+            kwargs=with_split(name, config.env.kwargs, "train"),
             seed=child_seed(config.run.seed, "warm", i),
             group=i,
         )
         for i in range(count)
+        for name in rng.choices(names, weights)
     ]
     result = await collect(player, tasks, concurrency=64, **rollout_options)
     if not result.trajectories:

@@ -107,7 +107,7 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
     """Format a row of metrics as one line."""
     if row["step"] < 0:
         success = (
-            f"success {_rate(row, 'eval_success')} on held-out seeds" if "eval_success" in row else "not evaluated"
+            f"success {_rate(row, 'eval_success')} on {_tasks(row)}" if "eval_success" in row else "not evaluated"
         )
         return f"before training: {success}"
     parts = [f"step {_of(row['step'] + 1, steps)}"]
@@ -125,7 +125,9 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
     if "eval_success" in row:
-        parts.append(f"held out {_rate(row, 'eval_success')}")
+        parts.append(f"{_label(row)} {_rate(row, 'eval_success')}")
+    if "final_success" in row:
+        parts.append(f"final {_rate(row, 'final_success')}")
     if not row.get("signal", 1.0):
         parts.append("no learning signal")
     if row.get("failures"):
@@ -224,9 +226,31 @@ def _bar(share: float, width: int) -> str:
     return "━" * full + "─" * (width - full)
 
 
+def _label(row: Row) -> str:
+    return "held out" if row.get("eval_held_out", 1.0) else "evaluated"
+
+
+def _tasks(row: Row) -> str:
+    """Describe the tasks of an evaluation, which are the same as in training if the environment has only a few."""
+    if row.get("eval_held_out", 1.0):
+        return "held-out tasks"
+    return "fresh games of the same tasks" if row.get("eval_seen") else "new seeds"
+
+
+def describe_final(rows: Sequence[Row]) -> str | None:
+    """Describe the final evaluation of a run in one sentence; None if it has not ended with one."""
+    row = next((row for row in reversed(rows) if "final_success" in row), None)
+    if row is None:
+        return None
+    text = f"final success {_rate(row, 'final_success')} on {_tasks(row)}"
+    if "final_tasks" in row:
+        text += f" ({row['final_tasks']} distinct tasks, {row['final_seen']:.0%} of episodes seen in training)"
+    return text
+
+
 def _held_out(evaluations: Sequence[Row]) -> str:
     curve = sparkline([row["eval_success"] for row in evaluations], SPARK)
-    text = f"held out  {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
+    text = f"{_label(evaluations[-1]):<9} {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
     if len(evaluations) > 1:
         best = max(evaluations, key=lambda row: float(row["eval_success"]))
         start = f"{evaluations[0]['eval_success']:.1%} " + ("before" if evaluations[0]["step"] < 0 else "at first")

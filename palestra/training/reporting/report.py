@@ -49,7 +49,7 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
         _tiles(record),
         html.section("Learning curve", draw(learning_curve(record))),
         html.section("Other metrics", "".join(_small(chart) for chart in small_charts(record)), "several"),
-        html.section("Evaluations on held-out seeds", _evaluations(record)),
+        html.section("Evaluations on held-out tasks", _evaluations(record)),
         html.section("Episodes of the last stored step", "".join(html.episode(t) for t in episodes)),
         html.section("Settings", _settings(record.config)),
         html.section("Versions and command", _provenance(record)),
@@ -58,7 +58,7 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
 
 
 def learning_curve(record: RunRecord) -> Chart:
-    """Return a chart of the success rate over steps, in training and on held-out seeds."""
+    """Return a chart of the success rate over steps, in training and on held-out tasks."""
     # The episodes of a step are sampled before its updates; its evaluation runs after them.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]

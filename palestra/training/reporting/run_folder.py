@@ -39,7 +39,7 @@ class RunRecord:
 
     @property
     def evaluations(self) -> list[Row]:
-        """Rows with an evaluation on held-out seeds."""
+        """Rows with an evaluation on held-out tasks."""
         return [row for row in self.rows if "eval_success" in row]
 
     @property
