@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,16 @@ def pytest_collection_finish() -> None:
     """Exclude imported modules from garbage collection, which would traverse them hundreds of times."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Enable oneDNN again, which torch disables at the first bfloat16 product on a CPU without bfloat16 instructions.
+
+    Other tests compare runs in this process with runs in a new process, where it is enabled.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch._C._get_mkldnn_enabled():
+        torch._C._set_mkldnn_enabled(True)
 
 
 @pytest.hookimpl(optionalhook=True)

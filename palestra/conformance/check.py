@@ -14,6 +14,7 @@ from typing import Any
 from palestra.conformance import invariants
 from palestra.conformance.rates import Player, Rate
 from palestra.conformance.recording import ANY_ACTION, Recording, Subject
+from palestra.conformance.splits import splits
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec
@@ -106,6 +107,7 @@ def _run(
     if report.random is not None:
         invariants.rate(subject, "random", report.random)
     invariants.empty_answers(subject)
+    splits(subject)
     passed("validity")
     invariants.forks(subject, recordings)
     passed("fork")

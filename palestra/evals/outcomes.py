@@ -20,6 +20,7 @@ class Outcome:
 
     entry: int  # index of the suite entry
     seed: int
+    task_id: str  # fingerprint of the task, if the environment reports one
     member: int  # number of the attempt at the task
     success: bool | None  # None if the episode failed
     reward: float  # total reward
@@ -61,6 +62,7 @@ def outcome(episode: Mapping[str, Any]) -> Outcome:
         return Outcome(
             entry=episode["meta"].get("entry", 0),
             seed=episode["seed"],
+            task_id=episode.get("task_id", ""),
             member=episode["member"],
             success=None if failure is not None else bool(success),
             reward=sum(turn["reward"] for turn in turns),

@@ -24,6 +24,7 @@ from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
 from palestra.rollout.codec import to_json
 from palestra.rollout.env_provider import EnvBackend
+from palestra.rollout.task_log import read_training_tasks
 from palestra.wrappers import Horizon
 
 SUMMARY_INTERVAL = 20.0  # minimum seconds between two updates of the summary
@@ -186,6 +187,16 @@ def horizons(entries: Sequence[SuiteEntry]) -> list[Callable[[Env], Env]]:
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 
+def training_tasks_of(agent: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the tasks that a trained agent has played in training; None if its run folder is not known."""
+    folder = Path(str(agent.get("folder") or agent.get("name") or ""))
+    for place in (folder, folder.parent):
+        tasks = read_training_tasks(place) if agent.get("kind") == "hf" else None
+        if tasks is not None:
+            return tasks
+    return None
+
+
 def write_summary(
     record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
 ) -> dict[str, Any]:
@@ -193,7 +204,7 @@ def write_summary(
     summary = {
         "suite": record.suite.name,
         "agent": dict(record.agent),
-        **summarise(record.suite, outcomes, prices),
+        **summarise(record.suite, outcomes, prices, training_tasks_of(record.agent)),
         "versions": dict(record.saved.get("versions", {})),
         "command": list(record.saved.get("command", ())),
         **more,

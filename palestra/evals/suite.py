@@ -32,7 +32,7 @@ from typing import Any, Literal
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue
 from palestra.evals.published import Published, parse_published
-from palestra.registry import get_spec, make
+from palestra.registry import get_spec, make, with_split
 from palestra.rollout.types import Task
 
 N, K, SEED = 100, 1, 0
@@ -60,8 +60,9 @@ class SuiteEntry:
 
     @property
     def name(self) -> str:
-        """Id of the environment, with its overridden keyword arguments."""
-        given = ", ".join(f"{key}={value!r}" for key, value in sorted(self.kwargs.items()))
+        """Id of the environment, with its overridden keyword arguments; the default split is omitted."""
+        shown = {key: value for key, value in self.kwargs.items() if (key, value) != ("split", "test")}
+        given = ", ".join(f"{key}={value!r}" for key, value in sorted(shown.items()))
         return f"{self.id}({given})" if given else self.id
 
     def tasks(self, index: int) -> list[Task]:
@@ -197,7 +198,7 @@ def suite_entry(
     _refuse_unknown(sampling or {}, SAMPLING, f"{where}, sampling")
     return SuiteEntry(
         id=id,
-        kwargs=dict(kwargs or {}),
+        kwargs=with_split(id, kwargs or {}, "test"),
         seeds=tuple(seeds) if seeds is not None else (seed,) if n == ALL else tuple(range(seed, seed + int(n))),
         every_task=seeds is None and n == ALL,
         k=k,

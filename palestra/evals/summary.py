@@ -7,7 +7,7 @@ one. Everything that depends on time is in `running`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,16 @@ class Prices:
         return ((self.read or 0.0) * read + (self.written or 0.0) * written) / 1e6
 
 
-def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | None = None) -> dict[str, Any]:
-    """Return `table` (rows per environment, category, level, and the total) and `running` (timing)."""
+def summarise(
+    suite: Suite,
+    outcomes: Mapping[Key, Outcome],
+    prices: Prices | None = None,
+    training_tasks: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Return `table` (rows per environment, category, level, and the total) and `running` (timing).
+
+    `training_tasks` are the fingerprints of the tasks that the agent was trained on, if they are known.
+    """
     prices = prices or Prices()
     keys = [(task.meta["entry"], task.seed, task.member) for task in suite.tasks()]
     # Finished episodes in suite order, not in completion order.
@@ -45,6 +53,7 @@ def summarise(suite: Suite, outcomes: Mapping[Key, Outcome], prices: Prices | No
     for index, entry in enumerate(suite.entries):
         episodes = [one for key, one in finished.items() if key[0] == index]
         row, env_estimates = _environment(entry, episodes, prices)
+        row |= _task_counts(episodes, training_tasks)
         rows.append(row)
         estimates.append((entry, row, env_estimates))
     table: Row = {"envs": rows, "categories": [], "levels": [], "total": None}
@@ -101,7 +110,18 @@ def _environment(
 
 def _other_task(entry: SuiteEntry) -> bool:
     """Return whether keyword arguments differ from the registered ones, so that the documented rates do not apply."""
-    return any(key not in ("tools", "max_tool_calls") for key in entry.kwargs)
+    return any(key not in ("tools", "max_tool_calls", "split") for key in entry.kwargs)
+
+
+def _task_counts(episodes: Sequence[Outcome], training_tasks: Collection[str] | None) -> Row:
+    """Return the number of distinct tasks, and the share of episodes whose task occurred in training, if known."""
+    tasks = [one.task_id for one in episodes if one.task_id]
+    if not tasks:
+        return {}
+    counts: Row = {"distinct_tasks": len(set(tasks))}
+    if training_tasks is not None:
+        counts["seen_in_training"] = sum(task in training_tasks for task in tasks) / len(tasks)
+    return counts
 
 
 def _counts(planned: int, mine: Sequence[Outcome]) -> Row:

@@ -38,6 +38,10 @@ def columns(rows: Sequence[Row]) -> list[tuple[str, Callable[[Row], str]]]:
         ("episodes", lambda row: f"{row['episodes']}"),
         ("success", lambda row: interval(row, "success", percent)),
     ]
+    if _any(rows, "distinct_tasks"):
+        result.insert(2, ("distinct tasks", lambda row: str(row.get("distinct_tasks", "-"))))
+    if _any(rows, "seen_in_training"):
+        result.insert(3, ("seen in training", lambda row: percent(row.get("seen_in_training"))))
     if _any(rows, "normalised"):
         result.append(("random=0, expert=1", lambda row: interval(row, "normalised", number)))
     result.append(("return", lambda row: interval(row, "return", number)))

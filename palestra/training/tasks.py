@@ -115,8 +115,6 @@ def held_out_tasks(config: TrainConfig, *, final: bool = False) -> list[Task]:
     first = child_seed(config.eval.seed, "final" if final else "eval")
     kwargs = {name: with_split(name, config.eval_kwargs, "test") for name in names}
     return [
-        Task(
-            env_id=names[i % len(names)], kwargs=kwargs[names[i % len(names)]], seed=first + i // len(names), group=i
-        )
+        Task(env_id=names[i % len(names)], kwargs=kwargs[names[i % len(names)]], seed=first + i // len(names), group=i)
         for i in range(config.eval.episodes if names else 0)
     ]

@@ -84,7 +84,7 @@ def test_the_block_fits_the_terminal(count: int, width: int) -> None:
 
 
 def test_log_lines() -> None:
-    assert console.format_row(ROWS[0], 20) == "before training: success 30.0% [20.0, 40.0] on held-out seeds"
+    assert console.format_row(ROWS[0], 20) == "before training: success 30.0% [20.0, 40.0] on held-out tasks"
     assert console.format_row(ROWS[5], 20, left=65) == (
         "step 5/20, success 50.0% [40.0, 60.0], return 0.250, turns 3.0, entropy 0.70, "
         "held out 60.0% [50.0, 70.0], 1.0+3.0+2.0 s, about 1:05 left"

@@ -106,9 +106,7 @@ class Live:
 def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
     """Format a row of metrics as one line."""
     if row["step"] < 0:
-        success = (
-            f"success {_rate(row, 'eval_success')} on {_tasks(row)}" if "eval_success" in row else "not evaluated"
-        )
+        success = f"success {_rate(row, 'eval_success')} on {_tasks(row)}" if "eval_success" in row else "not evaluated"
         return f"before training: {success}"
     parts = [f"step {_of(row['step'] + 1, steps)}"]
     if "success" in row:
