@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from random import Random
+from typing import Any
+
 from palestra.envs.code.programs import FUNCTION
+from palestra.envs.tasks.base import Item
 from palestra.envs.tasks.generated import GeneratedTask
 from palestra.grading import CallTest, Grade, grade_code
 from palestra.parsing import fenced, read_program
@@ -15,12 +20,41 @@ _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*arg
 class CodeTask(GeneratedTask):
     """Base class of generated programming tasks.
 
-    The field `gold` of an item contains its hidden tests, and `answer` is a program that passes them.
+    The field `gold` of an item contains its hidden tests, and `answer` is a program that passes them. Tasks are
+    identified by the structure of their program, so a program of the test split never differs from one of the training
+    split only in its constants or in the names of its variables.
     """
 
     answer_name = "program"
     fenced_answers = True
     inline = False  # grading waits for the sandbox for several milliseconds
+
+    @classmethod
+    @abstractmethod
+    def draw_program(cls, rng: Random, *args: Any, **settings: Any) -> Any:
+        """Return a random draft of a program; its property `structure` identifies the task."""
+
+    @classmethod
+    @abstractmethod
+    def make_item(cls, rng: Random, draft: Any, *args: Any, **settings: Any) -> Item | None:
+        """Return the item for a draft, or None if the draft is not a valid task."""
+
+    @classmethod
+    def generate(cls, rng: Random, **settings: Any) -> Item:
+        while (item := cls.make_item(rng, cls.draw_program(rng, **settings), **settings)) is None:
+            pass
+        return item
+
+    def select(self, options: dict[str, Any]) -> Item:
+        """Return an item of `split`; only drafts of this split are run."""
+        settings = self.settings(self.draw_level())
+        while True:
+            draft = self.sample_task(
+                lambda: self.draw_program(self.rng, **settings), lambda draft: draft.structure, chosen=bool(options)
+            )
+            item = self.make_item(self.rng, draft, **settings)
+            if item is not None:
+                return item
 
     def read(self, reply: str) -> str | None:
         return read_program(reply, (FUNCTION,))

@@ -144,7 +144,7 @@ def _insert_bug(node: Any, kind: str, rng: Random) -> None:
         node.body[-2].body.append(node.body.pop())
 
 
-def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
+def compile_limited(tree: ast.Module, *, max_iterations: int = MAX_ITERATIONS) -> Callable[[Args], Outcome]:
     """Return a function that runs the program and raises LimitExceeded if it exceeds a limit.
 
     This function modifies `tree`.
@@ -172,7 +172,7 @@ def compile_limited(tree: ast.Module) -> Callable[[Args], Outcome]:
 
     def run(args: Args) -> Outcome:
         nonlocal iterations_left
-        iterations_left = MAX_ITERATIONS
+        iterations_left = max_iterations
         try:
             return Outcome(value=function(*copy.deepcopy(args)))
         except LimitExceeded:

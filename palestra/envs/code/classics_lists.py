@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.code.programs import COUNT, Program, draw_inputs
+from palestra.envs.code.boundaries import Hints, sample_value
+from palestra.envs.code.programs import COUNT, Args, Program, draw_inputs
 
 
 def _on_numbers(rng: Random, task: str, *code: str) -> Program:
     inputs = tuple((value,) for value in draw_inputs(rng, "numbers", COUNT))
-    return Program(takes=(("value", "a list of integers"),), task=task, code=code, inputs=inputs, gives="number")
+
+    def sample(rng: Random, hints: Hints) -> Args:
+        return (sample_value(rng, "numbers", hints),)
+
+    takes = (("value", "a list of integers"),)
+    return Program(takes=takes, task=task, code=code, inputs=inputs, gives="number", sample=sample)
 
 
 def pairs(rng: Random) -> Program:

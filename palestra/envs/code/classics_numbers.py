@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from palestra.envs.code.programs import COUNT, Program, ordinal
+from palestra.envs.code.boundaries import Hints
+from palestra.envs.code.programs import COUNT, Args, Program, ordinal
+
+
+def _sampler(low: int, high: int) -> Callable[[Random, Hints], Args]:
+    """Return a function that samples a number from `low` to `high`, often near a constant of the program."""
+
+    def sample(rng: Random, hints: Hints) -> Args:
+        near = [number for number in hints.numbers if low <= number <= high]
+        return (rng.choice(near) if near and rng.random() < 0.5 else rng.randint(low, high),)
+
+    return sample
 
 
 def coins(rng: Random) -> Program:
@@ -30,6 +42,7 @@ def coins(rng: Random) -> Program:
             ),
             inputs=tuple(inputs),
             gives="number",
+            sample=_sampler(0, 150),
         )
     return Program(
         takes=takes,
@@ -44,18 +57,19 @@ def coins(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=_sampler(0, 150),
     )
 
 
 def knapsack(rng: Random) -> Program:
     bonus = rng.randint(0, 5)
 
-    def case() -> tuple[Any, Any]:
+    def case(rng: Random, _: Hints | None = None) -> tuple[Any, Any]:
         items = [[rng.randint(1, 9), rng.randint(1, 20)] for _ in range(rng.randint(1, 7))]
         return items, rng.randint(0, 25)
 
     inputs: list[Any] = [([], 5), ([[3, 4]], 2), ([[3, 4]], 3), ([[1, 1], [1, 1]], 0)]
-    inputs += [case() for _ in range(COUNT - 4)]
+    inputs += [case(rng) for _ in range(COUNT - 4)]
     extra = f" An item with an even weight is worth {bonus} more than stated." if bonus else ""
     return Program(
         takes=(("items", "a list of pairs [weight, worth]"), ("limit", "a non-negative integer")),
@@ -71,6 +85,7 @@ def knapsack(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=case,
     )
 
 
@@ -89,6 +104,7 @@ def recurrence(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=_sampler(0, 60),
     )
 
 
@@ -111,6 +127,7 @@ def circle_game(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=_sampler(1, 50),
     )
 
 
@@ -133,4 +150,5 @@ def collatz(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=_sampler(1, 1500),
     )

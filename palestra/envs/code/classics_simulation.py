@@ -5,15 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from palestra.envs.code.programs import COUNT, Program, ordinal, word
+from palestra.envs.code.boundaries import Hints
+from palestra.envs.code.programs import COUNT, Args, Program, ordinal, word
 
 
 def paths(rng: Random) -> Program:
-    def grid(rows: int, columns: int) -> list[list[int]]:
-        return [[int(rng.random() < 0.2) for _ in range(columns)] for _ in range(rows)]
+    def sample(rng: Random, _: Hints | None = None, *, smallest: int = 1) -> Args:
+        rows, columns = rng.randint(smallest, 6), rng.randint(smallest, 6)
+        return ([[int(rng.random() < 0.2) for _ in range(columns)] for _ in range(rows)],)
 
     inputs = [([[0]],), ([[1]],), ([[0, 0], [0, 0]],), ([[0, 1], [1, 0]],)]
-    inputs += [(grid(rng.randint(2, 6), rng.randint(2, 6)),) for _ in range(COUNT - 4)]
+    inputs += [sample(rng, smallest=2) for _ in range(COUNT - 4)]
     diagonal = rng.random() < 0.5
     modulus = rng.randint(5, 97)
     code = [
@@ -44,17 +46,18 @@ def paths(rng: Random) -> Program:
         code=tuple(code),
         inputs=tuple(inputs),
         gives="number",
+        sample=sample,
     )
 
 
 def matrix(rng: Random) -> Program:
     k = rng.randint(2, 6)
 
-    def some() -> list[list[int]]:
-        columns = rng.randint(1, 5)
-        return [[rng.randint(-9, 20) for _ in range(columns)] for _ in range(rng.randint(1, 5))]
+    def sample(rng: Random, _: Hints | None = None) -> Args:
+        columns, highest = rng.randint(1, 5), rng.choice((5, 20))
+        return ([[rng.randint(-9, highest) for _ in range(columns)] for _ in range(rng.randint(1, 5))],)
 
-    inputs = [([[7]],), ([[1, 2, 3]],), ([[1], [2], [3]],), *((some(),) for _ in range(COUNT - 3))]
+    inputs = [([[7]],), ([[1, 2, 3]],), ([[1], [2], [3]],), *(sample(rng) for _ in range(COUNT - 3))]
     task, gives, code = rng.choice(
         (
             (
@@ -109,13 +112,17 @@ def matrix(rng: Random) -> Program:
         code=code,
         inputs=tuple(inputs),
         gives=gives,
+        sample=sample,
     )
 
 
 def automaton(rng: Random) -> Program:
     rule, steps = rng.randrange(1, 255), rng.randint(1, 5)
-    inputs: list[Any] = [("0",), ("1",), ("010",), ("1111",)]
-    inputs += [("".join(rng.choice("01") for _ in range(rng.randint(3, 16))),) for _ in range(COUNT - 4)]
+
+    def sample(rng: Random, _: Hints | None = None) -> Args:
+        return ("".join(rng.choice("01") for _ in range(rng.randint(3, 16))),)
+
+    inputs: list[Any] = [("0",), ("1",), ("010",), ("1111",), *(sample(rng) for _ in range(COUNT - 4))]
     table = ", ".join(f"{i:03b} gives {rule >> i & 1}" for i in range(8))
     return Program(
         takes=(("cells", "a non-empty string of the characters 0 and 1"),),
@@ -134,13 +141,17 @@ def automaton(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="text",
+        sample=sample,
     )
 
 
 def robot(rng: Random) -> Program:
     stride, x, y = rng.randint(1, 5), rng.randint(-5, 5), rng.randint(-5, 5)
-    inputs: list[Any] = [("",), ("F",), ("LLLL",), ("FRFRFRFR",)]
-    inputs += [("".join(rng.choice("FFFLRB") for _ in range(rng.randint(3, 20))),) for _ in range(COUNT - 4)]
+
+    def sample(rng: Random, _: Hints | None = None) -> Args:
+        return ("".join(rng.choice("FFFLRB") for _ in range(rng.randint(3, 20))),)
+
+    inputs: list[Any] = [("",), ("F",), ("LLLL",), ("FRFRFRFR",), *(sample(rng) for _ in range(COUNT - 4))]
     distance = rng.random() < 0.5
     result = (
         "its distance from (0, 0), the sum of the absolute values of its coordinates,"
@@ -168,18 +179,19 @@ def robot(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number" if distance else "numbers",
+        sample=sample,
     )
 
 
 def intervals(rng: Random) -> Program:
     gap = rng.randint(0, 4)
 
-    def some() -> list[list[int]]:
+    def sample(rng: Random, _: Hints | None = None) -> Args:
         starts = [rng.randint(-10, 30) for _ in range(rng.randint(1, 7))]
-        return [[start, start + rng.randint(1, 9)] for start in starts]
+        return ([[start, start + rng.randint(1, 9)] for start in starts],)
 
     inputs: list[Any] = [([],), ([[2, 5]],), ([[0, 3], [3, 4]],), ([[5, 9], [0, 1]],)]
-    inputs += [(some(),) for _ in range(COUNT - 4)]
+    inputs += [sample(rng) for _ in range(COUNT - 4)]
     which = rng.choice(("count", "length", "list"))
     result = {
         "count": "Return the number of intervals that remain.",
@@ -208,6 +220,7 @@ def intervals(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="numbers" if which == "list" else "number",
+        sample=sample,
     )
 
 
@@ -216,13 +229,20 @@ def brackets(rng: Random) -> Program:
     openers, closers = "".join(kind[0] for kind in kinds), "".join(kind[1] for kind in kinds)
     wrong = rng.choice((-1, -2, -99))
 
-    def nested(depth: int) -> str:
+    def nested(rng: Random, depth: int) -> str:
         if depth == 0:
             return rng.choice(("", "x", "ab"))
         kind = rng.choice(kinds)
-        return kind[0] + nested(depth - 1) + kind[1] + nested(rng.randrange(depth))
+        return kind[0] + nested(rng, depth - 1) + kind[1] + nested(rng, rng.randrange(depth))
 
-    good = [nested(rng.randint(1, 4)) for _ in range(6)]
+    def sample(rng: Random, _: Hints) -> Args:
+        good = nested(rng, rng.randint(1, 4))
+        if rng.random() < 0.5:
+            return (good,)
+        at = rng.randrange(len(good))  # insert, remove or replace one character
+        return (good[:at] + rng.choice(("", *openers, *closers)) + good[at + rng.randint(0, 1) :],)
+
+    good = [nested(rng, rng.randint(1, 4)) for _ in range(6)]
     bad = [text.replace(rng.choice(openers + closers), "", 1) + rng.choice(closers) for text in good[:4]]
     inputs = ("", "x", openers[0], closers[0] + openers[0], openers[0] + closers[1], *good, *bad)
     pairs = ", ".join(f"{kind[0]} with {kind[1]}" for kind in kinds)
@@ -247,17 +267,18 @@ def brackets(rng: Random) -> Program:
         ),
         inputs=tuple((text,) for text in inputs),
         gives="number",
+        sample=sample,
     )
 
 
 def word_counts(rng: Random) -> Program:
-    def some() -> list[str]:
+    def sample(rng: Random, _: Hints | None = None) -> Args:
         pool = [word(rng) for _ in range(rng.randint(1, 5))]
-        return [rng.choice(pool) for _ in range(rng.randint(1, 14))]
+        return ([rng.choice(pool) for _ in range(rng.randint(1, 14))],)
 
     k = rng.randint(2, 3)
     inputs: list[Any] = [([],), (["a"],), (["b", "a", "b", "a"],), (["x", "x", "x"],)]
-    inputs += [(some(),) for _ in range(COUNT - 4)]
+    inputs += [sample(rng) for _ in range(COUNT - 4)]
     count = ("counts = {}", "for w in words:", "    counts[w] = counts.get(w, 0) + 1")
     task, gives, code = rng.choice(
         (
@@ -299,6 +320,7 @@ def word_counts(rng: Random) -> Program:
         code=(*count, *code),
         inputs=tuple(inputs),
         gives=gives,
+        sample=sample,
     )
 
 
@@ -314,13 +336,16 @@ def calculator(rng: Random) -> Program:
         "min": "the smaller one",
     }
 
-    def tokens(depth: int) -> list[str]:
+    def tokens(rng: Random, depth: int) -> list[str]:
         if depth == 0 or rng.random() < 0.2:
             return [str(rng.randint(0, 40))]
-        return [*tokens(depth - 1), *tokens(depth - 1), rng.choice(signs)]
+        return [*tokens(rng, depth - 1), *tokens(rng, depth - 1), rng.choice(signs)]
+
+    def sample(rng: Random, _: Hints | None = None) -> Args:
+        return (" ".join(tokens(rng, rng.randint(1, 3))),)
 
     inputs: list[Any] = [("7",), (f"3 4 {signs[0]}",), (f"9 2 {signs[1]}",), (f"5 8 {signs[2]}",)]
-    inputs += [(" ".join(tokens(rng.randint(1, 3))),) for _ in range(COUNT - 4)]
+    inputs += [sample(rng) for _ in range(COUNT - 4)]
     meanings = "; ".join(f"`{sign}` pushes {meaning[sign]}" for sign in signs)
     branches: list[str] = []
     for i, sign in enumerate(signs):
@@ -349,4 +374,5 @@ def calculator(rng: Random) -> Program:
         ),
         inputs=tuple(inputs),
         gives="number",
+        sample=sample,
     )

@@ -6,9 +6,10 @@ import dataclasses
 from random import Random
 from typing import Any
 
+from palestra.envs.code.boundaries import Hints, sample_value
 from palestra.envs.code.classics import ON_NUMBERS, OTHERS
 from palestra.envs.code.operations import KINDS, DrawnOperation, draw_operation
-from palestra.envs.code.programs import COUNT, TYPES, Program, draw_inputs, run_program
+from palestra.envs.code.programs import COUNT, TYPES, Args, Program, draw_inputs, program_structure, run_program
 
 _MAX_ATTEMPTS = 200
 _MAX_RESULT_LENGTH = 1500  # characters
@@ -23,32 +24,54 @@ class GeneratedProgram:
     outputs: list[Any]
 
 
-def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedProgram:
-    """Generate a random program of `steps` operations. With `classics`, it may be combined with a classic problem.
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A random program that has not been run yet."""
 
-    The outputs have at least three different values, so that a program that returns a constant fails. Omitting any of
-    the operations changes at least one output.
-    """
+    program: Program
+    shorter: list[Program]  # variants of the program, each of which omits one operation
+
+    @property
+    def structure(self) -> str:
+        return program_structure(self.program.source)
+
+
+def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedProgram:
+    """Sample drafts until one is a valid program."""
     for _ in range(_MAX_ATTEMPTS):
-        program, shorter = _draw(rng, steps, classics)
-        outputs = run_program(program.source, program.inputs)
-        texts = [repr(output) for output in outputs]
-        if len(set(texts)) < 3 or max(map(len, texts)) > _MAX_RESULT_LENGTH:
-            continue
-        if all(run_program(other.source, program.inputs) != outputs for other in shorter):
-            return GeneratedProgram(program=program, outputs=outputs)
+        generated = run_draft(draw_program(rng, steps=steps, classics=classics))
+        if generated is not None:
+            return generated
     # About half of the attempts succeed, so this is never reached in practice.
     raise AssertionError(f"no valid program of {steps} steps in {_MAX_ATTEMPTS} attempts")
 
 
-def _draw(rng: Random, steps: int, classics: bool) -> tuple[Program, list[Program]]:
-    """Return a random program and its variants, each of which omits one operation."""
+def draw_program(rng: Random, *, steps: int, classics: bool) -> Draft:
+    """Sample a program of `steps` operations. With `classics`, it may be combined with a classic problem."""
     which = rng.randrange(3) if classics else 0
     if which == 0:
-        return _chain(rng, steps)
-    if which == 1:
-        return _before(rng, rng.choice(ON_NUMBERS)(rng), max(1, steps - 1))
-    return _after(rng, rng.choice(OTHERS)(rng), max(1, steps - 2))
+        program, shorter = _chain(rng, steps)
+    elif which == 1:
+        program, shorter = _before(rng, rng.choice(ON_NUMBERS)(rng), max(1, steps - 1))
+    else:
+        program, shorter = _after(rng, rng.choice(OTHERS)(rng), max(1, steps - 2))
+    return Draft(program=program, shorter=shorter)
+
+
+def run_draft(draft: Draft) -> GeneratedProgram | None:
+    """Run a program on its inputs; return None if wrong programs would be hard to detect.
+
+    The outputs must have at least three different values, so that a program that returns a constant fails. Omitting any
+    of the operations must change at least one output.
+    """
+    program = draft.program
+    outputs = run_program(program.source, program.inputs)
+    texts = [repr(output) for output in outputs]
+    if len(set(texts)) < 3 or max(map(len, texts)) > _MAX_RESULT_LENGTH:
+        return None
+    if any(run_program(other.source, program.inputs) == outputs for other in draft.shorter):
+        return None
+    return GeneratedProgram(program=program, outputs=outputs)
 
 
 def _chain(rng: Random, steps: int) -> tuple[Program, list[Program]]:
@@ -57,12 +80,16 @@ def _chain(rng: Random, steps: int) -> tuple[Program, list[Program]]:
     ending = draw_operation(rng, kind, ending=True)
     inputs = tuple((value,) for value in draw_inputs(rng, kind, COUNT))
 
+    def sample(rng: Random, hints: Hints) -> Args:
+        return (sample_value(rng, kind, hints),)
+
     def build(chosen: list[DrawnOperation]) -> Program:
         name = _NAMES[kind]
         lines = [f"value = {name}", *(line for part in chosen for line in part.code), *ending.code]
         listed = [f"{i}. {part.instruction}." for i, part in enumerate([*chosen, ending], 1)]
         task = "It performs these steps in order:\n" + "\n".join(listed)
-        return Program(takes=((name, TYPES[kind]),), task=task, code=tuple(lines), inputs=inputs, gives=ending.gives)
+        takes = ((name, TYPES[kind]),)
+        return Program(takes=takes, task=task, code=tuple(lines), inputs=inputs, gives=ending.gives, sample=sample)
 
     return build(parts), [build(parts[:i] + parts[i + 1 :]) for i in range(len(parts))]
 

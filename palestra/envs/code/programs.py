@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
+import keyword
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from palestra.envs.code.boundaries import Hints
 
 Args = tuple[Any, ...]
 
@@ -17,6 +24,11 @@ TYPES = {
     "text": "a string of ASCII letters, digits and spaces",
     "number": "a non-negative integer",
 }
+NUMBER_RANGES = (range(-10, 11), range(21), range(-30, 61), range(1, 10))
+CHARACTERS = "aabcdeeefghiijklmnoooprstuuvwxyzABCDEIOXYZ0123456789    "
+_LETTERS = "aabcdeeghiilmnooprstu"
+_TOKEN = re.compile(r"""(\.\w+)|([A-Za-z_]\w*)|("[^"]*"|'[^']*')|(-?\d+)|(\n *|[^\w\s])""")
+_KNOWN_NAMES = {*keyword.kwlist, *dir(builtins)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +40,7 @@ class Program:
     code: tuple[str, ...]
     inputs: tuple[Args, ...]  # edge cases first
     gives: str  # kind of the result, a key of TYPES; a number may be negative
+    sample: Callable[[Random, Hints], Args]  # samples further inputs for hidden tests
 
     @property
     def source(self) -> str:
@@ -42,6 +55,7 @@ class Program:
         return f"a function `{FUNCTION}({names})` that takes {listed}"
 
 
+@lru_cache(maxsize=4)
 def compile_function(source: str) -> Callable[..., Any]:
     """Return the function that a reference program defines."""
     space: dict[str, Any] = {}
@@ -54,6 +68,23 @@ def run_program(source: str, inputs: Sequence[Args]) -> list[Any]:
     """Return the result of a reference program for each input. The program must not raise or mutate its arguments."""
     function = compile_function(source)
     return [function(*args) for args in inputs]
+
+
+def program_structure(source: str) -> str:
+    """Return a program with its variables renamed in order of appearance and its constants replaced by placeholders.
+
+    Two programs with the same structure differ at most in the names of variables and the values of constants.
+    """
+    names: dict[str, str] = {}
+    tokens = []
+    for dot, name, string, number, other in _TOKEN.findall(source):
+        if dot or name in _KNOWN_NAMES:
+            tokens.append(dot or name)
+        elif name:
+            tokens.append(names.setdefault(name, f"v{len(names)}"))
+        else:
+            tokens.append("S" if string else "N" if number else other)
+    return " ".join(tokens)
 
 
 def ordinal(number: int) -> str:
@@ -82,14 +113,12 @@ def draw_inputs(rng: Random, kind: str, count: int) -> list[Any]:
 
 
 def numbers(rng: Random, count: int) -> list[int]:
-    low, high = rng.choice(((-10, 10), (0, 20), (-30, 60), (1, 9)))
-    return [rng.randint(low, high) for _ in range(count)]
+    return rng.choices(rng.choice(NUMBER_RANGES), k=count)
 
 
 def word(rng: Random) -> str:
-    return "".join(rng.choice("aabcdeeghiilmnooprstu") for _ in range(rng.randint(1, 7)))
+    return "".join(rng.choices(_LETTERS, k=rng.randint(1, 7)))
 
 
 def text(rng: Random, length: int) -> str:
-    letters = "aabcdeeefghiijklmnoooprstuuvwxyzABCDEIOXYZ0123456789    "
-    return "".join(rng.choice(letters) for _ in range(length))
+    return "".join(rng.choices(CHARACTERS, k=length))

@@ -6,11 +6,11 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.code.base import CodeTask
-from palestra.envs.code.compose import generate_program
+from palestra.envs.code.boundaries import hidden_tests
+from palestra.envs.code.compose import Draft, draw_program, run_draft
 from palestra.envs.code.programs import FUNCTION, format_call
 from palestra.envs.tasks.base import Item, TaskOptions
 from palestra.envs.tasks.generated import Levels, check_bool, check_int
-from palestra.grading import CallTest
 
 EXAMPLES = 3
 
@@ -19,9 +19,10 @@ class Puzzles(CodeTask):
     """Write a function that performs a sequence of `steps` operations on numbers, lists or strings.
 
     With `classics`, some tasks combine a well-known problem (windows, coins, grids, automata, ...) with operations
-    before or after it. The first hidden tests are edge cases (empty, one element, all equal). A program that always
-    returns the same value or omits an operation fails. There are about fifty thousand different problems at the easy
-    level and millions at the other levels, not counting the same problem with different examples.
+    before or after it. The first hidden tests are edge cases (empty, one element, all equal), and many others are
+    close to the constants of the program, where its result changes. A program that always returns the same value, omits
+    an operation or compares with the wrong constant fails. The easy level has about fifty thousand different
+    problems and the other levels have millions, not counting the same problem with different examples.
     """
 
     levels: ClassVar[Levels] = {
@@ -46,13 +47,19 @@ class Puzzles(CodeTask):
         check_bool("classics", classics)
 
     @classmethod
-    def generate(cls, rng: Random, *, steps: int, classics: bool) -> Item:
-        generated = generate_program(rng, steps=steps, classics=classics)
+    def draw_program(cls, rng: Random, *, steps: int, classics: bool) -> Draft:
+        return draw_program(rng, steps=steps, classics=classics)
+
+    @classmethod
+    def make_item(cls, rng: Random, draft: Draft, **settings: Any) -> Item | None:  # noqa: ARG003
+        generated = run_draft(draft)
+        if generated is None:
+            return None
         program = generated.program
         cases = list(zip(program.inputs, generated.outputs, strict=True))
         lines = [f"{format_call(args)} returns {output!r}" for args, output in choose_examples(rng, cases)]
         question = f"Write {program.heading}. {program.task}\n\nExamples:\n" + "\n".join(lines)
-        tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output in cases)
+        tests = hidden_tests(rng, program, generated.outputs)
         return Item(question=question, answer=program.source, gold=tests, key="program")
 
     def random_answer(self) -> str:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, ClassVar, Unpack
 
 from palestra.envs.code.base import CodeTask
+from palestra.envs.code.boundaries import hidden_tests
 from palestra.envs.code.bugs import (
     BugSite,
     LimitExceeded,
@@ -17,11 +18,10 @@ from palestra.envs.code.bugs import (
     insert_bugs,
     parse,
 )
-from palestra.envs.code.compose import GeneratedProgram, generate_program
-from palestra.envs.code.programs import FUNCTION, format_call
+from palestra.envs.code.compose import Draft, GeneratedProgram, draw_program, run_draft
+from palestra.envs.code.programs import format_call
 from palestra.envs.tasks.base import Item, TaskOptions
 from palestra.envs.tasks.generated import Levels, check_bool, check_int
-from palestra.grading import CallTest
 from palestra.parsing import fenced
 
 
@@ -58,12 +58,14 @@ class Repair(CodeTask):
         check_bool("classics", classics)
 
     @classmethod
-    def generate(cls, rng: Random, *, bugs: int, steps: int, classics: bool) -> Item:
-        while True:
-            generated = generate_program(rng, steps=steps, classics=classics)
-            buggy = _add_bugs(rng, generated, bugs)
-            if buggy is not None:
-                return _make_item(rng, generated, *buggy)
+    def draw_program(cls, rng: Random, *, bugs: int, steps: int, classics: bool) -> Draft:  # noqa: ARG003
+        return draw_program(rng, steps=steps, classics=classics)
+
+    @classmethod
+    def make_item(cls, rng: Random, draft: Draft, *, bugs: int, **settings: Any) -> Item | None:  # noqa: ARG003
+        generated = run_draft(draft)
+        buggy = None if generated is None else _add_bugs(rng, generated, bugs)
+        return None if generated is None or buggy is None else _make_item(rng, generated, *buggy)
 
     def random_answer(self) -> str:
         """Return the unchanged program from the prompt, which is always wrong."""
@@ -86,7 +88,7 @@ def _make_item(
         f"It should define {program.heading}. {program.task}\n\n"
         f"However, {format_call(args)} {outcome.describe()}, but should return {expected!r}. Fix the program."
     )
-    tests = tuple(CallTest(function=FUNCTION, args=args, expected=(output,)) for args, output, _ in cases)
+    tests = hidden_tests(rng, program, generated.outputs)
     return Item(question=question, answer=ast.unparse(parse(program.source)), gold=tests, key="repair")
 
 

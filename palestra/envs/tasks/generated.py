@@ -51,8 +51,11 @@ class GeneratedTask(TaskEnv):
         return {**self.levels[level], **self._overrides}
 
     def draw(self, options: dict[str, Any]) -> Item:  # noqa: ARG002  # generated tasks accept no reset options
-        level = self.rng.choice(tuple(self.levels)) if self.level == RANDOM else self.level
-        return self.generate(self.rng, **self.settings(level))
+        return self.generate(self.rng, **self.settings(self.draw_level()))
+
+    def draw_level(self) -> str:
+        """Return the level of this episode."""
+        return self.rng.choice(tuple(self.levels)) if self.level == RANDOM else self.level
 
 
 def check_int(name: str, value: object, low: int, high: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.envs.code.compose import _draw
+from palestra.envs.code.compose import draw_program
 from palestra.envs.code.puzzles import Puzzles
 from palestra.envs.code.repair import Repair
 from palestra.envs.logic.rules import Rules
@@ -68,7 +68,7 @@ def test_millions_of_programs(level: str, items: int) -> None:
     """Verify the number of different programs; programs that differ only in their examples count as equal."""
     rng = Random(0)
     settings = Puzzles.levels[level]
-    assert_diverse([_draw(rng, settings["steps"], settings["classics"])[0].task for _ in range(DRAWS // 4)], items)
+    assert_diverse([draw_program(rng, **settings).program.task for _ in range(DRAWS // 4)], items)
 
 
 def test_millions_of_theories() -> None:
