@@ -22,6 +22,7 @@ from palestra.envs.sql.env import SqlEnv
 from palestra.envs.sql.guard import Database, File, Image, Limits
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.errors import BadValue, DataMissing
+from palestra.spec import fingerprint, split_of
 
 LIMITS = Limits(steps=200_000_000, length=1_000_000, rows=100_000)  # a query may run for a few seconds
 COPY_ROWS = 5_000  # maximum number of rows per table in the smaller copy
@@ -31,13 +32,15 @@ _DIFFICULTIES = ("simple", "moderate", "challenging")
 class Bird(SqlEnv):
     """Answer questions of the BIRD benchmark.
 
-    `questions` is BIRD's JSON file, `databases` is the folder with its databases, and `difficulty` restricts the
-    questions to one difficulty. `evidence` adds BIRD's hints to the prompt. As in BIRD, results are compared as sets of
-    rows. A seed is a position in the shuffled list of questions, and `reset(options={"index": 7})` selects question 7.
-    The expert submits BIRD's query.
+    `questions` is BIRD's JSON file (dev.json or train.json: there is no keyword for BIRD's own splits), `databases` is
+    the folder with its databases, and `difficulty` restricts the questions to one difficulty. `split` selects seven
+    eighths ("train") or one eighth ("test") of the questions of the file. `evidence` adds BIRD's hints to the prompt.
+    As in BIRD, results are compared as sets of rows. A seed is a position in the shuffled list of the selected
+    questions, and `reset(options={"index": 7})` selects question 7 of them. The expert submits BIRD's query.
     """
 
     inline = False  # a query may take seconds
+    filters_tasks = False  # the constructor selects the questions of the split
     compare = "set"
 
     def __init__(
@@ -65,9 +68,11 @@ class Bird(SqlEnv):
             raise BadValue(f"`difficulty` must be one of {', '.join(_DIFFICULTIES)}, or None; got {difficulty!r}")
         self.evidence = bool(evidence)
         self._folder = str(Path(databases).expanduser().resolve())
-        self._rows = tuple(row for row in _read(questions) if difficulty in (None, row.get("difficulty")))
+        rows = (row for row in _read(questions) if difficulty in (None, row.get("difficulty")))
+        self._rows = tuple(row for row in rows if self.split in (None, split_of(fingerprint(_key(row)))))
         if not self._rows:
-            raise DataMissing(f"{questions} contains no questions of difficulty {difficulty!r}")
+            raise DataMissing(f"{questions} contains no questions of difficulty {difficulty!r}, split {self.split!r}")
+        self.num_tasks = len(self._rows)
 
     shared = SqlEnv.shared | {"_rows"}
 
@@ -98,6 +103,9 @@ class Bird(SqlEnv):
         self.databases = (File(str(path)), *_copies(str(path), path.stat().st_mtime_ns))
         self.read_schema()
 
+    def task_key(self) -> object:
+        return _key(self._rows[self.index])
+
     def _checked(self, index: object) -> int:
         if isinstance(index, int) and 0 <= index < len(self._rows):
             return index
@@ -105,6 +113,10 @@ class Bird(SqlEnv):
 
     def reset_info(self) -> dict[str, Any]:
         return {**super().reset_info(), "index": self.index, "db_id": self._rows[self.index]["db_id"]}
+
+
+def _key(row: dict[str, Any]) -> tuple[str, str]:
+    return str(row["db_id"]), str(row["question"])
 
 
 def _read(questions: str) -> list[dict[str, Any]]:

@@ -38,5 +38,6 @@ SPECS = [
         summary="BIRD's questions over its databases: questions=FILE, databases=FOLDER",
         reward_range=(0.0, 1.0),
         needs_data=True,
+        splits=("train", "test"),
     ),
 ]

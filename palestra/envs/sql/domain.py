@@ -3,7 +3,7 @@
 A domain consists of data and two functions: `names` generates the names used in its rows, and `fill` generates the
 rows. A copy has the same names, but all other data, including keys, is different. The entities in a question therefore
 exist in every copy. A query that answers the question is correct on all copies, whereas a query that happens to be
-correct on one database usually is not.
+correct on one database usually is not. All copies but the first contain edge cases of the gold query (`EdgeDraw`).
 
 The question and the queries of a template are filled with the same values. `alternative` is a query equivalent to the
 gold query. The tests run both queries on many databases and compare their results.
@@ -12,14 +12,16 @@ gold query. The tests run both queries on many databases and compare their resul
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from functools import lru_cache
 from random import Random
 from typing import Any
 
+from palestra.envs.sql.draw import Draw, EdgeDraw
 from palestra.envs.sql.guard import Image
 from palestra.seeding import child_seed
+from palestra.spec import fingerprint, split_of
 
 Names = Mapping[str, Sequence[str]]
 Tables = Mapping[str, Sequence[tuple[Any, ...]]]
@@ -35,18 +37,22 @@ class Template:
     gold: str
     alternative: str
     ordered: bool = False  # whether the order of the rows matters
+    held_out: bool = False  # whether all questions of this template belong to the test split
 
     def fill(self, rng: Random, slots: Mapping[str, Sequence[Any]]) -> Question:
         """Fill the template with a random value for every slot."""
         used = sorted({name for name in slots if f"{{{name}}}" in self.text})
         values = {name: rng.choice(slots[name]) for name in used}
-        quoted = {name: _quoted(value) for name, value in values.items()}
+        quoted = {name: quote(value) for name, value in values.items()}
+        key = (self.text, *values.values())
         return Question(
             text=self.text.format(**values),
             gold=_one_line(self.gold.format(**quoted)),
             alternative=_one_line(self.alternative.format(**quoted)),
             ordered=self.ordered,
             level=self.level,
+            key=key,
+            split="test" if self.held_out else split_of(fingerprint(key)),
         )
 
 
@@ -57,6 +63,8 @@ class Question:
     alternative: str = ""
     ordered: bool = False
     level: str = ""
+    key: tuple[Any, ...] = ()  # questions with the same key are the same task, whatever the data
+    split: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,54 +74,75 @@ class Domain:
     ddl: tuple[str, ...]
     slots: Mapping[str, Sequence[Any]]  # possible values of the slots that are not names
     names: Callable[[Random], Names]
-    fill: Callable[[Random, Names], Tables]
+    fill: Callable[[Draw, Names], Tables]
     templates: tuple[Template, ...]
 
     def draw_names(self, seed: int) -> Names:
-        return self.names(Random(child_seed(seed, self.name, "names")))
+        return _names(self.names, child_seed(seed, self.name, "names"))
 
-    def build(self, seed: int, copy: int = 0) -> Image:
-        """Build the database of `seed`, or a copy with different data if `copy` is not 0."""
-        rows = self.fill(Random(child_seed(seed, self.name, "facts", copy)), self.draw_names(seed))
-        connection = sqlite3.connect(":memory:")
-        try:
-            for statement in self.ddl:
-                connection.execute(statement)
-            for table, values in rows.items():
-                if values:
-                    marks = ", ".join("?" * len(values[0]))
-                    # The table names are constants of this package, so SQL injection is not possible.
-                    connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608
-            connection.commit()
-            return Image(connection.serialize())
-        finally:
-            connection.close()
+    def build(self, seed: int, copy: int = 0, gold: str = "") -> Image:
+        """Build the database of `seed`, or a copy with different data if `copy` is not 0.
+
+        Copies with a number of at least 2 contain edge cases of the query `gold`.
+        """
+        rng, names = Random(child_seed(seed, self.name, "facts", copy)), self.draw_names(seed)
+        if copy < 2:
+            return build_image(self.ddl, self.fill(Draw(rng), names))
+        return build_image(self.ddl, repeat_rows(rng, self.ddl, self.fill(edge_draw(rng, copy, gold), names)))
 
     def of_level(self, level: str | None) -> tuple[Template, ...]:
         return tuple(template for template in self.templates if level in (None, template.level))
 
+    def questions(self, rng: Random, level: str | None, seed: int) -> Iterator[Question]:
+        """Yield random questions of a level about the database of `seed`, without end."""
+        slots = {**self.slots, **self.draw_names(seed)}
+        templates = self.of_level(level)
+        while True:
+            yield rng.choice(templates).fill(rng, slots)
 
-def _quoted(value: Any) -> str:
+
+@lru_cache(maxsize=32)
+def _names(function: Callable[[Random], Names], seed: int) -> Names:
+    return function(Random(seed))
+
+
+def edge_draw(rng: Random, copy: int, gold: str) -> EdgeDraw:
+    """Return the choices for a copy; in every third copy, the groups that the query mentions are empty."""
+    return EdgeDraw(rng, gold, avoid=copy % 3 == 0)
+
+
+def repeat_rows(rng: Random, ddl: Iterable[str], tables: Tables) -> Tables:
+    """Repeat some rows with other keys, in tables with an integer key and without unique names."""
+    repeated: dict[str, Sequence[tuple[Any, ...]]] = dict(tables)
+    for statement, (table, rows) in zip(ddl, tables.items(), strict=True):
+        if rows and "INTEGER PRIMARY KEY" in statement and "UNIQUE" not in statement:
+            last = max(row[0] for row in rows)
+            chosen = rng.choices(rows, k=1 + len(rows) // 6)
+            repeated[table] = [*rows, *((last + 1 + number, *row[1:]) for number, row in enumerate(chosen))]
+    return repeated
+
+
+def build_image(ddl: Iterable[str], rows: Tables) -> Image:
+    """Create the tables, insert the rows, and return the database."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        for statement in ddl:
+            connection.execute(statement)
+        for table, values in rows.items():
+            if values:
+                marks = ", ".join("?" * len(values[0]))
+                # The table names are constants of this package, so SQL injection is not possible.
+                connection.executemany(f"INSERT INTO {table} VALUES ({marks})", values)  # noqa: S608
+        connection.commit()
+        return Image(connection.serialize())
+    finally:
+        connection.close()
+
+
+def quote(value: Any) -> str:
+    """Return a value as an SQL literal."""
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "''") + "'"
 
 
 def _one_line(sql: str) -> str:
     return " ".join(sql.split())
-
-
-# Helpers for the domains
-
-
-def keys(rng: Random, count: int) -> list[int]:
-    """Return distinct random integers in random order."""
-    return rng.sample(range(101, 101 + 4 * count), count)
-
-
-def day(rng: Random, first: str = "2021-01-01", last: str = "2024-12-31") -> str:
-    start, end = date.fromisoformat(first), date.fromisoformat(last)
-    return (start + timedelta(days=rng.randint(0, (end - start).days))).isoformat()
-
-
-def later(rng: Random, start: str, least: int, most: int) -> str:
-    """Return a random date from `least` to `most` days after `start`."""
-    return (date.fromisoformat(start) + timedelta(days=rng.randint(least, most))).isoformat()

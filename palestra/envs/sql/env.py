@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sqlite3
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from random import Random
 from typing import Any, Unpack
 
@@ -11,14 +14,15 @@ from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.sql.domain import LEVELS, Question
 from palestra.envs.sql.domains import DOMAINS
 from palestra.envs.sql.grade import Compare, grade, same
-from palestra.envs.sql.guard import Database, Limits, Result, run
+from palestra.envs.sql.guard import Database, Image, Limits, Result, run
 from palestra.errors import BadValue, EnvFailed
 from palestra.parsing import last_boxed, plain
 from palestra.seeding import child_seed
 
 MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are searched for an action
 MAX_CELL_CHARS = 400  # longer cells are truncated
-MAX_DRAWS = 200  # maximum number of attempts to generate a question whose answer differs between the copies
+MAX_DRAWS = 20_000  # maximum number of questions to generate until one is of the split and passes the checks
+MAX_RUNS = 200  # maximum number of questions to check by running them
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -148,15 +152,20 @@ class GeneratedSql(SqlEnv):
     `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them. `level` is "easy" (one
     table), "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
     answer is also graded on `copies` copies of the database with the same names but different data, including different
-    keys. The correct result differs on at least one copy. The expert reads the schema and submits the gold query.
+    keys; all of them but the first contain edge cases of the gold query. The correct result differs on the first copy.
+    The expert reads the schema and submits the gold query.
+
+    Questions with the same template and values are the same task. In addition, some templates are held out as a whole.
     """
+
+    filters_tasks = False  # `_generate` respects `split`
 
     def __init__(
         self,
         *,
         domain: str | None = None,
         level: str | None = None,
-        copies: int = 2,
+        copies: int = 5,
         show_schema: bool = False,
         show_rows: int = 10,
         limits: Limits | None = None,
@@ -175,30 +184,61 @@ class GeneratedSql(SqlEnv):
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = DOMAINS[domain].about
-        self.databases, self.question = _generate(domain, self.level, self.copies, self.task_seed)
+        self.databases, self.question = _generate(domain, self.level, self.copies, self.split, self.task_seed)
         self.compare = "list" if self.question.ordered else "bag"
         self.read_schema()
 
+    def task_key(self) -> object:
+        """Return the template of the question and its values; the data does not matter."""
+        return self.question.key
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeCopy:
+    """A copy with edge cases of the gold query, which is built when an answer is graded."""
+
+    domain: str
+    seed: int
+    number: int
+    gold: str
+
+    def connect(self) -> sqlite3.Connection:
+        return _edge_image(self).connect()
+
+
+@lru_cache(maxsize=64)
+def _edge_image(copy: EdgeCopy) -> Image:
+    return DOMAINS[copy.domain].build(copy.seed, copy.number, copy.gold)
+
 
 @lru_cache(maxsize=128)  # the episodes of a group have the same seed
-def _generate(domain: str, level: str | None, copies: int, seed: int) -> tuple[tuple[Database, ...], Question]:
-    """Build a database, its copies, and a question whose answer is not empty and differs on at least one copy."""
-    generator = DOMAINS[domain]
+def _generate(
+    domain: str, level: str | None, copies: int, split: str | None, seed: int
+) -> tuple[tuple[Database, ...], Question]:
+    """Build a database and its copies, and choose a question whose answer is not empty and differs on the first copy.
+
+    Questions of another split are skipped before they are run, because most are of the training split.
+    """
+    source = DOMAINS[domain]
     rng = Random(child_seed(seed, domain, "question"))
     limits = Limits()
-    images = tuple(generator.build(seed, copy) for copy in range(copies + 1))
-    slots = {**generator.slots, **generator.draw_names(seed)}
-    templates = generator.of_level(level)
-    for _ in range(MAX_DRAWS):
-        question = rng.choice(templates).fill(rng, slots)
-        first = run(images[0], question.gold, limits)
+    original, copy = source.build(seed), source.build(seed, 1)
+    runs = 0
+    for question in islice(source.questions(rng, level, seed), MAX_DRAWS):
+        if split not in (None, question.split):
+            continue
+        first = run(original, question.gold, limits)
         if first.error:
             raise EnvFailed(f"the gold query fails: {first.error}; query: {question.gold}")
-        if any(cell not in (None, 0) for row in first.rows for cell in row) and any(
-            not same(run(copy, question.gold, limits), first, "bag") for copy in images[1:]
+        if any(cell not in (None, 0) for row in first.rows for cell in row) and not same(
+            run(copy, question.gold, limits), first, "bag"
         ):
-            return images, question
-    raise EnvFailed(f"none of {MAX_DRAWS} questions has an answer that differs between the copies")
+            edges = (EdgeCopy(domain, seed, number, question.gold) for number in range(2, copies + 1))
+            return (original, copy, *edges), question
+        runs += 1
+        if runs == MAX_RUNS:
+            break
+    raise EnvFailed(f"none of {runs} questions of split {split!r} has an answer that differs between the copies")
 
 
 def read_action(reply: str) -> tuple[str, str] | None:

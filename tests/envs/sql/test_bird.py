@@ -13,6 +13,7 @@ import palestra
 from palestra.envs.sql.bird import Bird, smaller_copy
 from palestra.envs.sql.guard import File, Limits, run
 from palestra.errors import BadValue, DataMissing
+from palestra.spec import split_of
 
 QUESTIONS: list[dict[str, Any]] = [
     {
@@ -161,3 +162,22 @@ def test_missing_or_malformed_files_raise(files: dict[str, Any], tmp_path: Path)
     (tmp_path / "lost.json").write_text(json.dumps([{**QUESTIONS[0], "db_id": "lost"}]))
     with pytest.raises(DataMissing, match="lost.sqlite"):
         palestra.make("sql:BIRD", questions=str(tmp_path / "lost.json"), databases=files["databases"]).reset(seed=0)
+
+
+def test_splits_share_no_question(files: dict[str, Any]) -> None:
+    questions = [{**QUESTIONS[1], "question": f"How many schools, version {number}?"} for number in range(60)]
+    Path(files["questions"]).write_text(json.dumps(questions))
+    seen: dict[str | None, set[str]] = {}
+    for split in ("train", "test", None):
+        env = palestra.make("sql:BIRD", split=split, **files)
+        assert env.num_tasks is not None
+        infos = [env.reset(seed=seed)[1] for seed in range(env.num_tasks)]
+        seen[split] = {info["task_id"] for info in infos}
+        assert len(seen[split]) == env.num_tasks
+    assert not seen["train"] & seen["test"]
+    assert seen["train"] | seen["test"] == seen[None]
+    Path(files["questions"]).write_text(json.dumps(QUESTIONS[:1]))
+    task_id = palestra.make("sql:BIRD", **files).reset(seed=0)[1]["task_id"]
+    other = "train" if split_of(task_id) == "test" else "test"
+    with pytest.raises(DataMissing, match="no questions of difficulty None, split"):
+        palestra.make("sql:BIRD", split=other, **files)

@@ -4,36 +4,46 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template
 from palestra.envs.sql.domains.people import CITIES, people
+from palestra.envs.sql.draw import Draw
 
 _COUNTRIES = ("Portugal", "Italy", "Sweden", "Ireland", "Austria")
-_AIRLINES = ("Aerobrisa", "Nordvind", "Skylark Air", "Altamar", "Blue Heron", "Kestrel Wings")
+_CABINS = ("economy", "economy", "economy", "business")
+_MINUTES = (0, 15, 30, 45)
+_DELAYS = (0, 0, 0, 5, 15, 30, 60, 90, 150)
+_AIRLINES = (
+    "Aerobrisa", "Altamar", "Blue Heron", "Condoria", "Fjordline", "Kestrel Wings", "Monsoon Air", "Nordvind",
+    "Pelican Jet", "Skylark Air", "Solaria", "Tramontana",
+)  # fmt: skip
 
 
 def _names(rng: Random) -> Names:
-    return {"airport_city": rng.sample(CITIES, 9), "airline": list(_AIRLINES), "passenger": people(rng, 45)}
+    return {"airport_city": rng.sample(CITIES, 9), "airline": rng.sample(_AIRLINES, 6), "passenger": people(rng, 45)}
 
 
-def _fill(rng: Random, names: Names) -> Tables:
-    codes = rng.sample([f"{a}{b}{c}" for a in "BDFGHKLM" for b in "AEIOU" for c in "KLNRST"], 9)
+def _fill(draw: Draw, names: Names) -> Tables:
+    codes = draw.rng.sample([f"{a}{b}{c}" for a in "BDFGHKLM" for b in "AEIOU" for c in "KLNRST"], 9)
     airports = [
-        (code, city, rng.choice(_COUNTRIES), rng.randint(1, 60) * 10)
+        (code, city, draw.choice(_COUNTRIES), draw.integer(1, 60, 10))
         for code, city in zip(codes, names["airport_city"], strict=True)
     ]
-    airlines = [(key, name, rng.randint(1946, 2015)) for key, name in zip(keys(rng, 6), names["airline"], strict=True)]
+    airlines = [(key, name, draw.integer(1946, 2015)) for key, name in zip(draw.keys(6), names["airline"], strict=True)]
     flights = []
-    for key in sorted(keys(rng, 150)):
-        start, end = rng.sample(airports[:8], 2)
-        moment = f"{day(rng, '2024-01-01', '2024-12-31')} {rng.randint(5, 22):02d}:{rng.choice((0, 15, 30, 45)):02d}"
-        cancelled = rng.random() < 0.08
-        delay = None if cancelled else rng.choice((0, 0, 0, 5, 10, 20, 45, 90, 150))
-        flights.append((key, rng.choice(airlines)[0], start[0], end[0], moment, rng.randint(45, 240), delay))
+    served = airports[:8]  # no flight goes to the last airport
+    for key in sorted(draw.keys(draw.size(150))):
+        start, end = draw.sample(served, 2)
+        if draw.chance(0.5):
+            start, end = end, start
+        hour, minute = draw.integer(5, 22), draw.choice(_MINUTES)
+        moment = f"{draw.day('2024-01-01', '2024-12-31')} {hour:02d}:{minute:02d}"
+        delay = None if draw.chance(0.08) else draw.choice(_DELAYS) + draw.integer(0, 1)
+        flights.append((key, draw.choice(airlines)[0], start[0], end[0], moment, draw.integer(45, 240), delay))
     bookings = []
-    for key in sorted(keys(rng, 320)):
-        flight = rng.choice(flights)[0]
-        cabin = rng.choice(("economy", "economy", "economy", "business"))
-        bookings.append((key, flight, rng.choice(names["passenger"][:41]), cabin, rng.randint(39, 480)))
+    passengers = names["passenger"][:41]
+    for key in sorted(draw.keys(draw.size(320))):
+        passenger, cabin = draw.choice(passengers), draw.choice(_CABINS)
+        bookings.append((key, draw.choice(flights)[0], passenger, cabin, draw.integer(39, 480)))
     return {"airports": airports, "airlines": airlines, "flights": flights, "bookings": bookings}
 
 
@@ -43,10 +53,10 @@ DOMAIN = Domain(
     "delay_minutes is NULL for canceled flights and 0 for flights that were on time.",
     ddl=(
         (
-            "CREATE TABLE airports (code TEXT PRIMARY KEY, city TEXT NOT NULL, country TEXT NOT NULL, "
+            "CREATE TABLE airports (code TEXT PRIMARY KEY, city TEXT NOT NULL UNIQUE, country TEXT NOT NULL, "
             "elevation_m INTEGER NOT NULL)"
         ),
-        ("CREATE TABLE airlines (airline_id INTEGER PRIMARY KEY, name TEXT NOT NULL, founded INTEGER NOT NULL)"),
+        ("CREATE TABLE airlines (airline_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, founded INTEGER NOT NULL)"),
         (
             "CREATE TABLE flights (flight_id INTEGER PRIMARY KEY, airline_id INTEGER NOT NULL REFERENCES airlines, "
             "origin TEXT NOT NULL REFERENCES airports, destination TEXT NOT NULL REFERENCES airports, departs_at TEXT "
@@ -60,11 +70,11 @@ DOMAIN = Domain(
     slots={
         "country": _COUNTRIES,
         "cabin": ("economy", "business"),
-        "minutes": (90, 120, 150),
-        "delay": (15, 30, 60),
-        "month": ("2024-01", "2024-03", "2024-05", "2024-07", "2024-08", "2024-10", "2024-12"),
-        "metres": (150, 300, 450),
-        "founded": (1960, 1980, 2000),
+        "minutes": range(60, 216, 5),
+        "delay": (5, 15, 30, 60, 90),
+        "month": tuple(f"2024-{month:02d}" for month in range(1, 13)),
+        "metres": range(50, 551, 10),
+        "founded": range(1955, 2006, 5),
         "count": (2, 3, 4),
     },
     names=_names,
@@ -81,6 +91,7 @@ DOMAIN = Domain(
             "How many flights last longer than {minutes} minutes? Return one number.",
             "SELECT COUNT(*) FROM flights WHERE duration_minutes > {minutes}",
             "SELECT COUNT(*) - SUM(duration_minutes <= {minutes}) FROM flights",
+            held_out=True,
         ),
         Template(
             EASY,
@@ -119,6 +130,7 @@ DOMAIN = Domain(
             "destination WHERE city = {airport_city} AND cabin = {cabin}",
             "SELECT TOTAL(b.price) FROM bookings b WHERE b.cabin = {cabin} AND b.flight_id IN (SELECT f.flight_id FROM "
             "flights f WHERE f.destination IN (SELECT code FROM airports WHERE city = {airport_city}))",
+            held_out=True,
         ),
         Template(
             MEDIUM,
@@ -137,6 +149,7 @@ DOMAIN = Domain(
             "passenger HAVING COUNT(DISTINCT airline_id) >= {count}",
             "SELECT p FROM (SELECT DISTINCT b.passenger AS p, f.airline_id FROM bookings b JOIN flights f "
             "ON f.flight_id = b.flight_id WHERE f.delay_minutes IS NOT NULL) GROUP BY p HAVING COUNT(*) >= {count}",
+            held_out=True,
         ),
         Template(
             HARD,

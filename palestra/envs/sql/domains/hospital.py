@@ -5,40 +5,47 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys, later
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template
 from palestra.envs.sql.domains.people import CITIES, people
+from palestra.envs.sql.draw import Draw
 
-_WARDS = ("Cardiology", "Neurology", "Oncology", "Orthopaedics", "Paediatrics", "Surgery")
+_WARDS = (
+    "Cardiology", "Dermatology", "Emergency", "Geriatrics", "Maternity", "Neurology", "Oncology", "Orthopaedics",
+    "Paediatrics", "Radiology", "Surgery", "Urology",
+)  # fmt: skip
+_BLOOD_GROUPS = ("A", "B", "AB", "0")
 _TREATMENTS = ("blood test", "x-ray", "ultrasound", "infusion", "physiotherapy", "consultation")
 
 
 def _names(rng: Random) -> Names:
     every = people(rng, 16 + 70)
-    return {"doctor": every[:16], "patient": every[16:], "city": rng.sample(CITIES, 6), "ward": list(_WARDS)}
+    return {"doctor": every[:16], "patient": every[16:], "city": rng.sample(CITIES, 6), "ward": rng.sample(_WARDS, 6)}
 
 
-def _fill(rng: Random, names: Names) -> Tables:
+def _fill(draw: Draw, names: Names) -> Tables:
     wards = [
-        (key, name, rng.randint(1, 6), rng.randint(8, 40))
-        for key, name in zip(keys(rng, 6), names["ward"], strict=True)
+        (key, name, draw.integer(1, 6), draw.integer(8, 40))
+        for key, name in zip(draw.keys(6), names["ward"], strict=True)
     ]
+    staffed = wards[:5]
     doctors = [
-        (key, name, rng.choice(wards[:5])[0], day(rng, "2000-01-01", "2021-12-31"))
-        for key, name in zip(keys(rng, 16), names["doctor"], strict=True)
+        (key, name, draw.choice(staffed)[0], draw.day("2000-01-01", "2021-12-31"))
+        for key, name in zip(draw.keys(16), names["doctor"], strict=True)
     ]
     patients = [
-        (key, name, day(rng, "1935-01-01", "2015-12-31"), rng.choice(names["city"]), rng.choice(("A", "B", "AB", "0")))
-        for key, name in zip(keys(rng, 70), names["patient"], strict=True)
+        (key, name, draw.day("1935-01-01", "2015-12-31"), draw.choice(names["city"]), draw.choice(_BLOOD_GROUPS))
+        for key, name in zip(draw.keys(70), names["patient"], strict=True)
     ]
+    admitted_patients, active = patients[:63], doctors[:14]
     stays: list[tuple[Any, ...]] = []
     treatments: list[tuple[Any, ...]] = []
-    for key in sorted(keys(rng, 150)):
-        admitted = day(rng, "2023-01-01", "2024-11-30")
-        left = None if rng.random() < 0.07 else later(rng, admitted, 0, 21)
-        stays.append((key, rng.choice(patients[:63])[0], rng.choice(wards)[0], admitted, left))
-        for _ in range(rng.randint(0, 4)):
-            doctor, kind = rng.choice(doctors[:14])[0], rng.choice(_TREATMENTS)
-            treatments.append((len(treatments) + 1, key, doctor, kind, rng.randint(2, 90) * 10))
+    for key in sorted(draw.keys(draw.size(150))):
+        admitted = draw.day("2023-01-01", "2024-11-30")
+        left = None if draw.chance(0.07) else draw.later(admitted, 0, 21)
+        stays.append((key, draw.choice(admitted_patients)[0], draw.choice(wards)[0], admitted, left))
+        for _ in range(draw.integer(0, 4)):
+            doctor, kind = draw.choice(active)[0], draw.choice(_TREATMENTS)
+            treatments.append((len(treatments) + 1, key, doctor, kind, draw.integer(2, 90, 10)))
     return {"wards": wards, "doctors": doctors, "patients": patients, "stays": stays, "treatments": treatments}
 
 
@@ -48,16 +55,16 @@ DOMAIN = Domain(
     "been discharged.",
     ddl=(
         (
-            "CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name TEXT NOT NULL, floor INTEGER NOT NULL, beds INTEGER "
-            "NOT NULL)"
+            "CREATE TABLE wards (ward_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, floor INTEGER NOT NULL, "
+            "beds INTEGER NOT NULL)"
         ),
         (
-            "CREATE TABLE doctors (doctor_id INTEGER PRIMARY KEY, name TEXT NOT NULL, ward_id INTEGER NOT NULL "
+            "CREATE TABLE doctors (doctor_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, ward_id INTEGER NOT NULL "
             "REFERENCES wards, hired_on TEXT NOT NULL)"
         ),
         (
-            "CREATE TABLE patients (patient_id INTEGER PRIMARY KEY, name TEXT NOT NULL, born_on TEXT NOT NULL, city "
-            "TEXT NOT NULL, blood_group TEXT NOT NULL)"
+            "CREATE TABLE patients (patient_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, born_on TEXT NOT NULL, "
+            "city TEXT NOT NULL, blood_group TEXT NOT NULL)"
         ),
         (
             "CREATE TABLE stays (stay_id INTEGER PRIMARY KEY, patient_id INTEGER NOT NULL REFERENCES patients, ward_id "
@@ -72,9 +79,9 @@ DOMAIN = Domain(
         "group": ("A", "B", "AB", "0"),
         "treatment": _TREATMENTS,
         "year": (2023, 2024),
-        "born": (1950, 1970, 1990),
-        "beds": (15, 20, 25),
-        "days": (5, 10, 14),
+        "born": range(1945, 2011),
+        "beds": range(10, 36),
+        "days": range(3, 15),
         "count": (2, 3),
     },
     names=_names,
@@ -99,6 +106,7 @@ DOMAIN = Domain(
             "Which patients were born before {born}? Return name and city.",
             "SELECT name, city FROM patients WHERE born_on < {born} || '-01-01'",
             "SELECT name, city FROM patients WHERE CAST(substr(born_on, 1, 4) AS INTEGER) < {born}",
+            held_out=True,
         ),
         Template(
             EASY,
@@ -120,6 +128,7 @@ DOMAIN = Domain(
             "WHERE w.name = {ward} AND discharged_on IS NULL",
             "SELECT name FROM patients WHERE patient_id IN (SELECT patient_id FROM stays WHERE discharged_on IS NULL "
             "AND ward_id IN (SELECT ward_id FROM wards WHERE name = {ward}))",
+            held_out=True,
         ),
         Template(
             MEDIUM,
@@ -182,6 +191,7 @@ DOMAIN = Domain(
             "SELECT name, n FROM (SELECT d.name, (SELECT COUNT(*) FROM patients p WHERE p.city = {city} AND EXISTS "
             "(SELECT 1 FROM stays s JOIN treatments t ON t.stay_id = s.stay_id WHERE s.patient_id = p.patient_id AND "
             "t.doctor_id = d.doctor_id AND t.kind = {treatment})) AS n FROM doctors d) WHERE n >= {count}",
+            held_out=True,
         ),
     ),
 )

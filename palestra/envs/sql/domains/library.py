@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys, later
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template
 from palestra.envs.sql.domains.people import people, titles
+from palestra.envs.sql.draw import Draw
 
 _GENRES = ("novel", "poetry", "history", "travel", "crime", "science")
+_KINDS = ("adult", "adult", "student", "senior")
 _COUNTRIES = ("Portugal", "Norway", "Kenya", "Chile", "Japan", "Ireland")
 
 
@@ -16,26 +18,26 @@ def _names(rng: Random) -> Names:
     return {"author": every[:18], "member": every[18:], "book": titles(rng, 60)}
 
 
-def _fill(rng: Random, names: Names) -> Tables:
+def _fill(draw: Draw, names: Names) -> Tables:
     authors = [
-        (key, name, rng.choice(_COUNTRIES), rng.randint(1920, 1985))
-        for key, name in zip(keys(rng, 18), names["author"], strict=True)
+        (key, name, draw.choice(_COUNTRIES), draw.integer(1920, 1985))
+        for key, name in zip(draw.keys(18), names["author"], strict=True)
     ]
     books = [
-        (key, title, rng.choice(authors)[0], rng.choice(_GENRES), rng.randint(1950, 2021), rng.randint(80, 760))
-        for key, title in zip(keys(rng, 60), names["book"], strict=True)
+        (key, title, draw.choice(authors)[0], draw.choice(_GENRES), draw.integer(1950, 2021), draw.integer(80, 760))
+        for key, title in zip(draw.keys(60), names["book"], strict=True)
     ]
     members = [
-        (key, name, day(rng, "2018-01-01", "2022-06-30"), rng.choice(("adult", "adult", "student", "senior")))
-        for key, name in zip(keys(rng, 35), names["member"], strict=True)
+        (key, name, draw.day("2018-01-01", "2022-06-30"), draw.choice(_KINDS))
+        for key, name in zip(draw.keys(35), names["member"], strict=True)
     ]
     loans = []
-    for key in sorted(keys(rng, 260)):
-        lent = day(rng, "2022-07-01", "2024-12-31")
-        back = None if rng.random() < 0.15 else later(rng, lent, 1, 45)
-        loans.append(
-            (key, rng.choice(books[:54])[0], rng.choice(members[:31])[0], lent, later(rng, lent, 28, 28), back)
-        )
+    lent_books, active = books[:54], members[:31]
+    for key in sorted(draw.keys(draw.size(260))):
+        lent = draw.day("2022-07-01", "2024-12-31")
+        due = draw.later(lent, 28, 28)
+        back = None if draw.chance(0.15) else draw.later(lent, 1, 45)
+        loans.append((key, draw.choice(lent_books)[0], draw.choice(active)[0], lent, due, back))
     return {"authors": authors, "books": books, "members": members, "loans": loans}
 
 
@@ -44,15 +46,15 @@ DOMAIN = Domain(
     about="The books, members and loans of a town library. returned_on is NULL for loans that have not been returned.",
     ddl=(
         (
-            "CREATE TABLE authors (author_id INTEGER PRIMARY KEY, name TEXT NOT NULL, country TEXT NOT NULL, "
+            "CREATE TABLE authors (author_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, country TEXT NOT NULL, "
             "birth_year INTEGER NOT NULL)"
         ),
         (
-            "CREATE TABLE books (book_id INTEGER PRIMARY KEY, title TEXT NOT NULL, author_id INTEGER NOT NULL "
+            "CREATE TABLE books (book_id INTEGER PRIMARY KEY, title TEXT NOT NULL UNIQUE, author_id INTEGER NOT NULL "
             "REFERENCES authors, genre TEXT NOT NULL, published INTEGER NOT NULL, pages INTEGER NOT NULL)"
         ),
         (
-            "CREATE TABLE members (member_id INTEGER PRIMARY KEY, name TEXT NOT NULL, joined_on TEXT NOT NULL, "
+            "CREATE TABLE members (member_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, joined_on TEXT NOT NULL, "
             "kind TEXT NOT NULL)"
         ),
         (
@@ -64,8 +66,8 @@ DOMAIN = Domain(
         "genre": _GENRES,
         "country": _COUNTRIES,
         "kind": ("adult", "student", "senior"),
-        "decade": (1960, 1970, 1980, 1990, 2000, 2010),
-        "pages": (200, 300, 400),
+        "decade": range(1950, 2011, 10),
+        "pages": range(150, 651, 25),
         "year": (2023, 2024),
         "count": (2, 3, 4),
     },
@@ -77,6 +79,7 @@ DOMAIN = Domain(
             "How many books of the genre {genre} have more than {pages} pages? Return one number.",
             "SELECT COUNT(*) FROM books WHERE genre = {genre} AND pages > {pages}",
             "SELECT COUNT(CASE WHEN pages > {pages} THEN 1 END) FROM books WHERE genre = {genre}",
+            held_out=True,
         ),
         Template(
             EASY,
@@ -111,6 +114,7 @@ DOMAIN = Domain(
             "AND book_id NOT IN (SELECT book_id FROM loans)",
             "SELECT b.title FROM books b LEFT JOIN loans l ON l.book_id = b.book_id WHERE l.loan_id IS NULL AND "
             "b.author_id IN (SELECT author_id FROM authors WHERE country = {country})",
+            held_out=True,
         ),
         Template(
             MEDIUM,
@@ -173,6 +177,7 @@ DOMAIN = Domain(
             "SELECT m.name FROM members m WHERE {count} <= (SELECT COUNT(*) FROM authors a WHERE a.country = "
             "{country} AND EXISTS (SELECT 1 FROM loans l JOIN books b ON b.book_id = l.book_id WHERE l.member_id = "
             "m.member_id AND b.author_id = a.author_id))",
+            held_out=True,
         ),
     ),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template
 from palestra.envs.sql.domains.people import people
+from palestra.envs.sql.draw import Draw
 
 _SUBJECTS = (
     "Algebra",
@@ -20,6 +21,7 @@ _SUBJECTS = (
     "Music",
 )
 _DEPARTMENTS = ("languages", "sciences", "arts", "humanities")
+_YEARS = (2023, 2024)
 _CLASSES = ("9A", "9B", "10A", "10B", "11A", "11B")
 
 
@@ -29,24 +31,26 @@ def _names(rng: Random) -> Names:
     return {"teacher": every[:12], "student": every[12:], "course": courses}
 
 
-def _fill(rng: Random, names: Names) -> Tables:
+def _fill(draw: Draw, names: Names) -> Tables:
     teachers = [
-        (key, name, rng.choice(_DEPARTMENTS), day(rng, "2005-01-01", "2022-12-31"))
-        for key, name in zip(keys(rng, 12), names["teacher"], strict=True)
+        (key, name, draw.choice(_DEPARTMENTS), draw.day("2005-01-01", "2022-12-31"))
+        for key, name in zip(draw.keys(12), names["teacher"], strict=True)
     ]
+    active = teachers[:10]
     courses = [
-        (key, title, rng.choice(teachers[:10])[0], rng.randint(1, 4), rng.randint(2, 5))
-        for key, title in zip(keys(rng, 20), names["course"], strict=True)
+        (key, title, draw.choice(active)[0], draw.integer(1, 4), draw.integer(2, 5))
+        for key, title in zip(draw.keys(20), names["course"], strict=True)
     ]
     students = [
-        (key, name, rng.choice(_CLASSES), day(rng, "2007-01-01", "2011-12-31"))
-        for key, name in zip(keys(rng, 60), names["student"], strict=True)
+        (key, name, draw.choice(_CLASSES), draw.day("2007-01-01", "2011-12-31"))
+        for key, name in zip(draw.keys(60), names["student"], strict=True)
     ]
     marks = []
+    offered = courses[:18]
     for student in students[:56]:
-        for course in rng.sample(courses[:18], rng.randint(2, 6)):
-            mark = None if rng.random() < 0.08 else rng.randint(1, 20)
-            marks.append((student[0], course[0], rng.choice((2023, 2024)), mark))
+        for course in draw.sample(offered, draw.integer(2, 6)):
+            mark = None if draw.chance(0.08) else draw.integer(1, 20)
+            marks.append((student[0], course[0], draw.choice(_YEARS), mark))
     return {"teachers": teachers, "courses": courses, "students": students, "enrolments": marks}
 
 
@@ -55,15 +59,15 @@ DOMAIN = Domain(
     about="A school's courses, students and marks. Marks range from 1 to 20; mark is NULL until the course has ended.",
     ddl=(
         (
-            "CREATE TABLE teachers (teacher_id INTEGER PRIMARY KEY, name TEXT NOT NULL, department TEXT NOT NULL, "
-            "hired_on TEXT NOT NULL)"
+            "CREATE TABLE teachers (teacher_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, department TEXT "
+            "NOT NULL, hired_on TEXT NOT NULL)"
         ),
         (
-            "CREATE TABLE courses (course_id INTEGER PRIMARY KEY, title TEXT NOT NULL, teacher_id INTEGER NOT NULL "
-            "REFERENCES teachers, difficulty INTEGER NOT NULL, hours_per_week INTEGER NOT NULL)"
+            "CREATE TABLE courses (course_id INTEGER PRIMARY KEY, title TEXT NOT NULL UNIQUE, teacher_id INTEGER NOT "
+            "NULL REFERENCES teachers, difficulty INTEGER NOT NULL, hours_per_week INTEGER NOT NULL)"
         ),
         (
-            "CREATE TABLE students (student_id INTEGER PRIMARY KEY, name TEXT NOT NULL, class TEXT NOT NULL, "
+            "CREATE TABLE students (student_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, class TEXT NOT NULL, "
             "born_on TEXT NOT NULL)"
         ),
         (
@@ -76,9 +80,9 @@ DOMAIN = Domain(
         "class_name": _CLASSES,
         "year": (2023, 2024),
         "birth": (2007, 2008, 2009, 2010),
-        "mark": (10, 12, 14),
-        "count": (3, 4, 5),
-        "hired": (2010, 2014, 2018),
+        "mark": range(8, 17),
+        "count": (2, 3, 4, 5),
+        "hired": range(2007, 2022),
     },
     names=_names,
     fill=_fill,
@@ -101,6 +105,7 @@ DOMAIN = Domain(
             "SELECT name FROM teachers WHERE department = {department} AND hired_on < {hired} || '-01-01'",
             "SELECT name FROM teachers WHERE department = {department} AND CAST(strftime('%Y', hired_on) AS INTEGER) < "
             "{hired}",
+            held_out=True,
         ),
         Template(
             EASY,
@@ -132,6 +137,7 @@ DOMAIN = Domain(
             "(SELECT student_id FROM enrolments WHERE mark IS NOT NULL)",
             "SELECT s.name FROM students s LEFT JOIN enrolments e ON e.student_id = s.student_id WHERE "
             "s.class = {class_name} GROUP BY s.student_id HAVING COUNT(e.mark) = 0",
+            held_out=True,
         ),
         Template(
             MEDIUM,
@@ -151,6 +157,7 @@ DOMAIN = Domain(
             "SELECT s.name, m.a FROM students s JOIN (SELECT student_id, SUM(mark) * 1.0 / COUNT(mark) AS a, "
             "COUNT(mark) AS n FROM enrolments WHERE mark IS NOT NULL GROUP BY student_id) AS m "
             "ON m.student_id = s.student_id WHERE m.n >= {count} AND m.a > {mark}",
+            held_out=True,
         ),
         Template(
             HARD,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template, day, keys, later
+from palestra.envs.sql.domain import EASY, HARD, MEDIUM, Domain, Names, Tables, Template
 from palestra.envs.sql.domains.people import CITIES, people
+from palestra.envs.sql.draw import Draw
 
 _CATEGORIES = ("garden", "kitchen", "office", "outdoor", "toys", "books")
 _STATUSES = ("delivered", "delivered", "delivered", "shipped", "cancelled", "returned")
+_DISCOUNTS = (0, 0, 0, 50)
 _MAKES = ("Basic", "Compact", "Deluxe", "Foldable", "Heavy", "Mini", "Classic", "Travel")
 _THINGS = ("Chair", "Lamp", "Kettle", "Puzzle", "Atlas", "Shelf", "Tent", "Bottle", "Scissors", "Clock")
 
@@ -18,23 +20,24 @@ def _names(rng: Random) -> Names:
     return {"customer": people(rng, 40), "product": rng.sample(products, 30), "city": rng.sample(CITIES, 6)}
 
 
-def _fill(rng: Random, names: Names) -> Tables:
+def _fill(draw: Draw, names: Names) -> Tables:
     customers = [
-        (key, name, rng.choice(names["city"]), day(rng, "2019-01-01", "2022-12-31"))
-        for key, name in zip(keys(rng, 40), names["customer"], strict=True)
+        (key, name, draw.choice(names["city"]), draw.day("2019-01-01", "2022-12-31"))
+        for key, name in zip(draw.keys(40), names["customer"], strict=True)
     ]
     products = [
-        (key, title, rng.choice(_CATEGORIES), rng.randint(4, 180) * 50)
-        for key, title in zip(keys(rng, 30), names["product"], strict=True)
+        (key, title, draw.choice(_CATEGORIES), draw.integer(4, 180, 50))
+        for key, title in zip(draw.keys(30), names["product"], strict=True)
     ]
     orders, items = [], []
-    for key in sorted(keys(rng, 170)):
-        ordered = day(rng, "2022-01-01", "2024-12-31")
-        status = rng.choice(_STATUSES)
-        shipped = None if status == "cancelled" else later(rng, ordered, 0, 9)
-        orders.append((key, rng.choice(customers[:34])[0], ordered, shipped, status))  # some customers never order
-        ordered_products = rng.sample(products[:27], rng.randint(1, 4))  # some products are never ordered
-        items += [(key, one[0], rng.randint(1, 5), one[3] - rng.choice((0, 0, 0, 50))) for one in ordered_products]
+    buyers, sold = customers[:34], products[:27]  # some customers never order, some products are never ordered
+    for key in sorted(draw.keys(draw.size(170))):
+        ordered = draw.day("2022-01-01", "2024-12-31")
+        status = draw.choice(_STATUSES)
+        shipped = None if status == "cancelled" else draw.later(ordered, 0, 9)
+        orders.append((key, draw.choice(buyers)[0], ordered, shipped, status))
+        for product in draw.sample(sold, draw.integer(1, 4)):
+            items.append((key, product[0], draw.integer(1, 5), product[3] - draw.choice(_DISCOUNTS)))  # noqa: PERF401
     return {"customers": customers, "products": products, "orders": orders, "order_items": items}
 
 
@@ -43,12 +46,12 @@ DOMAIN = Domain(
     about="The customers, products and orders of a web shop. Prices are in cents.",
     ddl=(
         (
-            "CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL, "
+            "CREATE TABLE customers (customer_id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, city TEXT NOT NULL, "
             "joined_on TEXT NOT NULL)"
         ),
         (
-            "CREATE TABLE products (product_id INTEGER PRIMARY KEY, title TEXT NOT NULL, category TEXT NOT NULL, "
-            "list_price_cents INTEGER NOT NULL)"
+            "CREATE TABLE products (product_id INTEGER PRIMARY KEY, title TEXT NOT NULL UNIQUE, category TEXT NOT "
+            "NULL, list_price_cents INTEGER NOT NULL)"
         ),
         (
             "CREATE TABLE orders (order_id INTEGER PRIMARY KEY, customer_id INTEGER NOT NULL REFERENCES customers, "
@@ -64,9 +67,9 @@ DOMAIN = Domain(
         "category": _CATEGORIES,
         "status": ("delivered", "shipped", "cancelled", "returned"),
         "year": (2022, 2023, 2024),
-        "cents": (1500, 2500, 4000),
-        "count": (3, 4, 5),
-        "days": (3, 5, 7),
+        "cents": range(1000, 7001, 250),
+        "count": (2, 3, 4, 5),
+        "days": (2, 3, 4, 5, 6, 7),
     },
     names=_names,
     fill=_fill,
@@ -83,6 +86,7 @@ DOMAIN = Domain(
             "SELECT title FROM products WHERE category = {category} AND list_price_cents > {cents}",
             "SELECT title FROM products WHERE category = {category} EXCEPT "
             "SELECT title FROM products WHERE list_price_cents <= {cents}",
+            held_out=True,
         ),
         Template(
             EASY,
@@ -128,6 +132,7 @@ DOMAIN = Domain(
             "{product}",
             "SELECT TOTAL(i.quantity) FROM products p LEFT JOIN order_items i ON i.product_id = p.product_id "
             "WHERE p.title = {product}",
+            held_out=True,
         ),
         Template(
             HARD,
@@ -153,6 +158,7 @@ DOMAIN = Domain(
             "SELECT c.name FROM customers c WHERE (SELECT COUNT(*) FROM (SELECT DISTINCT p.category FROM orders o "
             "JOIN order_items i ON i.order_id = o.order_id JOIN products p ON p.product_id = i.product_id "
             "WHERE o.customer_id = c.customer_id AND o.status <> 'cancelled')) >= {count}",
+            held_out=True,
         ),
         Template(
             HARD,
