@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from palestra.grading.exact import TooLarge
+from palestra.grading.expression_parser import parse_value
 from palestra.grading.symbols import CHARACTERS, COMMANDS
 
 MAX_ITEMS = 200
@@ -39,11 +40,18 @@ _WRAPPERS = (
     ("`", "`"),
     ("<answer>", "</answer>"),
 )
-_PREFIX = re.compile(r"(?:(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*:?|:|=)|\\approx(?![A-Za-z])|=)\s*", re.I)
+_PREFIX = re.compile(
+    r"(?:(?:\\text\s*\{\s*)?[*_]{0,2}(?:the\s+)?(?:final\s+)?answer\s*[*_]{0,2}(?:is\s*:?|:|=)[*_]{0,2}\s*\}?"
+    r"|\\approx(?![A-Za-z])|=)\s*",
+    re.I,
+)
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _SPACED = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d.])")
 _MATRIX = re.compile(r"\\begin\{([pbBvV]?matrix|smallmatrix|array)\}(?:\{[lcr|\s]*\})?")
+_TRANSPOSED = re.compile(
+    r"\s*\^\s*(?:\{\s*)?(?:T|\\top|\\intercal|\\text\s*\{\s*T\s*\}|\\mathsf\s*T)(?![A-Za-z])\s*\}?\s*$"
+)
 _AND_OR = re.compile(
     r"\s*(?:\\text\{\s*(?:,\s*)?(?:and|or)\s*\}|(?<![A-Za-z\\])(?:and|or)(?![A-Za-z])|\\(?:vee|lor)(?![A-Za-z]))\s*"
 )
@@ -323,9 +331,15 @@ def _balanced(text: str) -> bool:
 
 
 def _matrix(text: str, depth: int) -> Matrix | None:
-    match = _MATRIX.match(text)
+    transposed = _TRANSPOSED.search(text) if "^" in text else None
+    if transposed is not None and text[0] in "([\\-0123456789":
+        inner = parse_answer(text[: transposed.start()], depth + 1)
+        return _transpose(inner)
+    match = _MATRIX.search(text) if "matrix}" in text or "{array}" in text else None
     if match is None or match[1].startswith(("v", "V")):
         return None
+    if match.start():
+        return _scaled(text[: match.start()], _matrix(text[match.start() :], depth + 1))
     ending = f"\\end{{{match[1]}}}"
     if not text.endswith(ending) or text.count("\\begin{") != 1:
         return None
@@ -335,3 +349,29 @@ def _matrix(text: str, depth: int) -> Matrix | None:
     if len(rows) > MAX_ITEMS or any(row.count("&") > MAX_ITEMS for row in rows):
         raise TooLarge(f"a matrix has more than {MAX_ITEMS} rows or columns")
     return Matrix(tuple(tuple(parse_answer(cell, depth + 1) for cell in row.split("&")) for row in rows))
+
+
+def _transpose(node: Node) -> Matrix | None:
+    """Return the transpose of a matrix, or of a list as a row; None for other nodes."""
+    if isinstance(node, Group) and node.bracket in ("(", "["):
+        rows: tuple[tuple[Node, ...], ...] = (node.items,)
+        if all(isinstance(item, Group) and item.bracket in ("(", "[") for item in node.items):
+            rows = tuple(item.items for item in node.items if isinstance(item, Group))
+    elif isinstance(node, Matrix):
+        rows = node.rows
+    else:
+        return None
+    return Matrix(tuple(zip(*rows, strict=True))) if len({len(row) for row in rows}) == 1 else None
+
+
+def _scaled(factor: str, matrix: Matrix | None) -> Matrix | None:
+    """Multiply a matrix by the number before it, which may be a sign; None if it is not a number."""
+    factor = factor.strip().removesuffix("*").strip()
+    factor = {"-": "-1", "+": "1"}.get(factor, factor)
+    if matrix is None or parse_value(factor) is None:
+        return None
+    if not all(isinstance(cell, Leaf) for row in matrix.rows for cell in row):
+        return None
+    return Matrix(
+        tuple(tuple(Leaf(f"({factor})*({cell.text})") for cell in row if isinstance(cell, Leaf)) for row in matrix.rows)
+    )

@@ -20,6 +20,7 @@ from palestra.grading.base import Grade
 from palestra.grading.evaluated import is_evaluated
 from palestra.grading.exact import TooLarge
 from palestra.grading.matching import Matcher
+from palestra.grading.notations import rewrite, same_set, without_modulus
 from palestra.parsing import clip
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def grade_math(
         return _correct(answer, answer)
     if len(answer) > MAX_CHARS:
         return _wrong(f"the answer has {len(answer)} characters; the maximum is {MAX_CHARS}")
-    if evaluated and not is_evaluated(answer):
+    if evaluated and not is_evaluated(without_modulus(answer)):
         why = f"{clip(answer)!r} is a calculation, but this task requires its result"
         return Grade(correct=False, score=0.0, why=why, hint="Give the result, not a calculation.")
     comparer = _SymbolicComparer(seconds, pool)
@@ -93,8 +94,15 @@ def grade_math(
 
 def _same(gold: str, answer: str, matcher: Matcher) -> bool:
     gold, answer = normalize(gold), normalize(answer)
+    if same_set(gold, answer, matcher.same):
+        return True
     gold_node, answer_node = parse_answer(gold), parse_answer(answer)
     if matcher.same(gold_node, answer_node):
+        return True
+    plain_gold, plain_answer = rewrite(gold), rewrite(answer)
+    if (plain_gold, plain_answer) != (gold, answer) and matcher.same(
+        parse_answer(plain_gold), parse_answer(plain_answer)
+    ):
         return True
     if isinstance(gold_node, Group) and isinstance(answer_node, Leaf) and "," in answer:  # 100,200,300 may be a list
         return matcher.same(gold_node, _as_list(answer))

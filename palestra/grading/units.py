@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 # Factors relative to the base unit of each kind.
 _LENGTH = {"m": "1", "km": "1000", "cm": "1/100", "mm": "1/1000", "dm": "1/10"}
@@ -182,3 +184,19 @@ def conversion_factor(gold: str, answer: str) -> Fraction | None:
         return None
     shared = set(gold.split()) & set(answer.split()) - {"of", "the", "a", "per", "base"}
     return Fraction(1) if shared else None
+
+
+def add_units(parts: Sequence[tuple[Fraction, str]]) -> str | None:
+    """Return the sum of quantities of one kind in the unit of the last one, which must be the smallest; else None."""
+    names = [canonical(unit) for _, unit in parts]
+    entries = [_TABLE.get(name) for name in names]
+    sizes = [size for entry in entries if entry is not None for kind, size in [entry] if kind == _kind(entries[0])]
+    if len(sizes) < len(parts) or any(small >= large for large, small in pairwise(sizes)):
+        return None
+    total = sum((number * size for (number, _), size in zip(parts, sizes, strict=True)), Fraction(0)) / sizes[-1]
+    number = str(total) if total.denominator > 1 else str(total.numerator)
+    return f"{number} \\text{{{names[-1]}}}"
+
+
+def _kind(entry: tuple[str, Fraction] | None) -> str:
+    return "" if entry is None else entry[0]
