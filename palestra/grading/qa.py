@@ -1,8 +1,9 @@
-"""Grade a short answer by exact match and token F1, with SQuAD's normalization.
+r"""Grade a short answer by exact match and token F1, with SQuAD's normalization.
 
 Case, articles, punctuation (including Unicode punctuation) and whitespace are ignored. Unicode is normalized (NFKC) and
 case-folded, so that "Café" equals "CAFÉ" in either encoding of the accent. An answer that consists only of punctuation
-is not normalized, so that "+" differs from "-".
+is not normalized, so that "+" differs from "-". Markup such as `\text{}` is removed, and numbers are compared by
+value, so that "79,578 inhabitants" and "twenty-one" match 79578 and 21.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 
 from palestra.errors import BadValue
 from palestra.grading.base import Grade
-from palestra.parsing import clip
+from palestra.grading.counts import same_count
+from palestra.parsing import clip, plain
 
 MAX_CHARS = 20_000  # longer answers are not graded
 
@@ -37,12 +39,14 @@ def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None
             correct=False, score=0.0, why=f"the answer has {len(answer)} characters; the maximum is {MAX_CHARS}"
         )
     normalized = normalize(answer)
+    stripped = plain(answer)
+    normalized_plain = normalized if stripped == answer or not stripped else normalize(stripped)
     best_score, best_gold = -1.0, gold_list[0]
     for gold in gold_list:
         normalized_gold = normalize(gold)
-        if normalized == normalized_gold:
+        if normalized_gold in (normalized, normalized_plain) or _same_forms(stripped, normalized_plain, gold):
             return Grade(correct=True, score=1.0, why=f"{clip(answer)!r} matches {clip(gold)!r}")
-        score = _f1(normalized, normalized_gold)
+        score = _f1(normalized_plain, normalized_gold)
         if score > best_score:
             best_score, best_gold = score, gold
     why = f"{clip(answer)!r} is not {clip(best_gold)!r}; F1 {best_score:.2f}"
@@ -52,9 +56,16 @@ def grade_qa(answer: str, golds: str | Sequence[str], *, threshold: float | None
 
 
 def exact_match(answer: str, golds: str | Sequence[str]) -> bool:
-    """Return whether the answer equals one of the gold answers after normalization."""
-    normalized = normalize(answer)
-    return any(normalized == normalize(gold) for gold in ([golds] if isinstance(golds, str) else golds))
+    """Return whether the answer equals one of the gold answers after normalization, without markup, or as a number."""
+    return len(answer) <= MAX_CHARS and grade_qa(answer, golds).correct
+
+
+def _same_forms(answer: str, normalized: str, gold: str) -> bool:
+    """Compare an answer without markup with a gold answer without markup, by their words or as numbers."""
+    stripped = plain(gold)
+    if stripped != gold and stripped and normalized == normalize(stripped):
+        return True
+    return same_count(answer, stripped)
 
 
 def f1(answer: str, gold: str) -> float:

@@ -186,6 +186,11 @@ def conversion_factor(gold: str, answer: str) -> Fraction | None:
     return Fraction(1) if shared else None
 
 
+def is_measure(name: str) -> bool:
+    """Return whether a canonical name is a unit of measurement, such as "km"."""
+    return name in _TABLE
+
+
 def add_units(parts: Sequence[tuple[Fraction, str]]) -> str | None:
     """Return the sum of quantities of one kind in the unit of the last one, which must be the smallest; else None."""
     names = [canonical(unit) for _, unit in parts]

@@ -20,6 +20,8 @@ _ESCAPED = re.compile(r"\\([%$#&_])")
 _WRAPPED = re.compile(rf"\\(?:boxed|fbox|{_FONT_NAMES})\s*\{{")
 _BRACE = re.compile(r"\\.|[{}]", re.S)
 _FENCE = re.compile(r"```[A-Za-z0-9_+-]*[ \t]*\n(.*?)\n?[ \t]*```|```([^`\n]*)```", re.S)
+_INLINE_MATH = re.compile(r"(?<!\\)\$(?=\S)([^$]*[^\s\\])\$")
+_MARK = re.compile(r"[\\$*_`\"'{<:=.\u201c\u2018\u00ab]| is ")  # a text without these marks contains no markup
 _PAIRS = (
     ("$$", "$$"),
     ("$", "$"),
@@ -55,10 +57,13 @@ def plain(text: str) -> str:
     marks, enclosing quotes, tags, labels ("Answer:"), LaTeX spaces and a final period. Words and numbers are kept.
     """
     text = text.strip()
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_CHARS or _MARK.search(text) is None:
         return text
     if "\\" in text:
         text = _without_latex(text)
+    text = text.replace("{,}", ",")
+    if text.count("$") == 2:
+        text = _INLINE_MATH.sub(r"\1", text)
     for _ in range(MAX_LAYERS):
         before = text
         text = _without_layer(text)
@@ -76,8 +81,7 @@ def _without_latex(text: str) -> str:
     text = _NEGATIVE_SPACE.sub("", text)
     text = _SPACE.sub(" ", text)
     text = _SIZE.sub("", text)
-    text = _ARROW.sub("->", text)
-    return text.replace("{,}", ",")
+    return _ARROW.sub("->", text)
 
 
 def _without_layer(text: str) -> str:

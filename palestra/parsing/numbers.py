@@ -14,6 +14,7 @@ _UNITS = {word: number for number, word in enumerate(_ONES.split())}
 _TENS_WORDS = "twenty thirty forty fifty sixty seventy eighty ninety"
 _TENS = {word: 10 * tens for tens, word in enumerate(_TENS_WORDS.split(), 2)}
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_FIRST_WORDS = frozenset([*_UNITS, *_TENS, "a", "an", "minus", "negative"])
 
 
 def read_int(text: str) -> int | None:
@@ -37,7 +38,7 @@ def read_ints(text: str, count: int) -> list[int] | None:
 def read_number_words(text: str) -> int | None:
     """Parse an integer in English words, such as "twenty-one" or "two thousand and five"; None for other text."""
     words = text.casefold().replace("-", " ").split() if len(text) < 200 else []
-    if not words or len(words) > MAX_WORDS:
+    if not words or len(words) > MAX_WORDS or words[0] not in _FIRST_WORDS:
         return None
     negative = words[0] in ("minus", "negative")
     if negative:
