@@ -104,6 +104,10 @@ class MultiTurnEnv(Env):
         """Return additional entries for the `info` of `reset`."""
         return {}
 
+    def ends_after_error(self) -> bool:
+        """Return whether the invalid action that was just taken ends the episode."""
+        return self.stop_when_error
+
     # Methods shared by all subclasses.
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
@@ -143,7 +147,7 @@ class MultiTurnEnv(Env):
         if invalid is not None:
             info["invalid"] = invalid
             reward = self.error_reward
-            if self.stop_when_error:
+            if self.ends_after_error():
                 ending = "format" if invalid == "format" else "lost"
         if ending is None and self.turn >= self.max_turns:
             ending, text = "out_of_turns", f"{text}\nYou have used all {self.max_turns} turns."

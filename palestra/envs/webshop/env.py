@@ -32,9 +32,11 @@ class WebShop(MultiTurnEnv):
     from WebShop's files (`products=None` for all products, `human=False` for generated goals). `data_split` selects
     the "train", "dev", "test" or "all" goals; its default is that of `split`, which is "train" or "test". A seed is
     a position in the shuffled list of these goals, and `reset(options={"goal": 7})` selects goal 7. `mode` is the
-    page format: "text", "text_rich" or "html". `show_attributes` adds a page of attributes to each product. The
-    purchase earns WebShop's reward, from 0 to 1 (`palestra/envs/webshop/reward.py`), and an episode succeeds if the
-    reward is 1. `nouns` replaces the function that finds the nouns of a title.
+    page format: "text", "text_rich" or "html". `shuffle=False` selects goals in their order: seed s is the s-th goal of
+    the split. With `stop_when_error`, the episode ends after more than `error_tolerance` invalid actions, as in GEM.
+    `show_attributes` adds a page of attributes to each product. The purchase earns WebShop's reward, from 0 to 1
+    (`palestra/envs/webshop/reward.py`), and an episode succeeds if the reward is 1. `nouns` replaces the function that
+    finds the nouns of a title.
 
     Differences from WebShop: the same seed always produces the same episode, the feedback for an invalid action lists
     the valid ones, and no search term has a special meaning. Unlike GEM's version, this environment requires neither a
@@ -58,6 +60,8 @@ class WebShop(MultiTurnEnv):
         folder: str | None = None,
         human: bool = True,
         show_attributes: bool = False,
+        shuffle: bool = True,
+        error_tolerance: int = 0,
         nouns: Nouns | None = None,
         max_turns: int = 15,
         **options: Unpack[MultiTurnOptions],
@@ -66,6 +70,10 @@ class WebShop(MultiTurnEnv):
         if mode not in MODES:
             raise BadValue(f"`mode` must be one of {', '.join(MODES)}; got {mode!r}")
         self.mode = mode
+        if type(error_tolerance) is not int or error_tolerance < 0:
+            raise BadValue(f"`error_tolerance` must be an integer of at least 0, got {error_tolerance!r}")
+        self.error_tolerance = error_tolerance
+        self.shuffle = bool(shuffle)
         self.show_attributes = bool(show_attributes)
         self._nouns = nouns
         source = Source(
@@ -81,7 +89,7 @@ class WebShop(MultiTurnEnv):
         if seed is None and options and "goal" in options:
             index = self._checked(options["goal"]) - self._goals.start
             # Use the goal's position as the seed, so that the episode can be repeated with info["seed"] alone.
-            seed = position_of(index, len(self._goals), seed=0, epoch=0)
+            seed = position_of(index, len(self._goals), seed=0, epoch=0) if self.shuffle else index
         return super().reset(seed, options)
 
     def setup(self, options: dict[str, Any]) -> None:
@@ -89,10 +97,11 @@ class WebShop(MultiTurnEnv):
         count = len(self._goals)
         epoch, position = divmod(self.seed, count)
         if requested is None:
-            self.number = self._goals[row_at(position, count, seed=0, epoch=epoch)]
+            self.number = self._goals[row_at(position, count, seed=0, epoch=epoch) if self.shuffle else position]
         else:
             self.number = self._checked(requested)
         self.goal = self.shop.goals[self.number]
+        self.errors = 0  # number of invalid actions
         self._plan: Plan | None = None
         self._seen: set[str] = set()
         self._open_search_page()
@@ -133,7 +142,8 @@ class WebShop(MultiTurnEnv):
     def act(self, action: str) -> Outcome:
         parsed = read_action(action)
         if parsed is None:
-            cost = "ends the episode" if self.stop_when_error else "uses a turn"
+            ends = self.stop_when_error and self.errors >= self.error_tolerance
+            cost = "ends the episode" if ends else "uses a turn"
             text = f"No action found; this {cost}. Write search[keywords] or click[value], for example {_EXAMPLE}."
             return self._outcome(f"{text}\n{self._page_text()}", invalid="format")
         verb, value = parsed
@@ -157,6 +167,10 @@ class WebShop(MultiTurnEnv):
     def _clicked(self, value: str) -> list[Element]:
         name = value.lower()
         return [element for element in self._elements() if element.clickable and element.text.lower() == name]
+
+    def ends_after_error(self) -> bool:
+        self.errors += 1
+        return self.stop_when_error and self.errors > self.error_tolerance
 
     def _outcome(self, text: str, **outcome: Any) -> Outcome:
         return Outcome(text, info={"clickables": self.clickables()}, **outcome)

@@ -2,6 +2,11 @@
 
 Each product depends only on the seed and its own number, so a smaller catalog is a prefix of a larger one. Every
 attribute of a product occurs in a text that the agent can read: the title, the features or the description.
+
+Products come in families of four that have the same title, apart from the model, and the same description. The members
+differ in an attribute, in the values of an option, or in the price. Instructions use other words than the products
+(`phrases`), and their requirements exclude the other members of the family wherever possible. So the agent has to find
+suitable products and compare them: searching for the instruction and buying the first result rarely succeeds.
 """
 
 from __future__ import annotations
@@ -10,9 +15,11 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from palestra.envs.webshop.goods import BRAND_ENDS, BRAND_STARTS, KINDS, Kind
+from palestra.envs.webshop.phrases import ATTRIBUTE_PHRASES, KIND_PHRASES
 from palestra.envs.webshop.product import NO_LIMIT, Goal, Product, Review
 from palestra.seeding import child_seed
 
+FAMILY = 4  # number of products with nearly the same title and description
 GOALS_PER_PRODUCT = 3  # maximum number of goals per product; duplicate instructions are dropped
 _CENTS = (0, 49, 75, 95, 99, 99)
 _ASINS = 36**8
@@ -45,12 +52,11 @@ _REVIEWS = (
     ("Nice", "Looks better than in the pictures."),
 )
 _INSTRUCTIONS = (
-    "i am looking for {a}{attributes}{noun}{options}{price}",
-    "i need {a}{attributes}{noun}{options}{price}",
-    "find me {a}{attributes}{noun}{options}{price}",
-    "i want to buy {a}{attributes}{noun}{options}{price}",
-    "please get me {a}{noun}, {listed}{options}{price}",
-    "i would like {a}{noun}, {listed}{options}{price}",
+    "i am looking for {kind}{options}. it should {listed}{price}",
+    "i need {kind}{options}, and it should {listed}{price}",
+    "find me {kind}{options}. most of all, it should {listed}{price}",
+    "i want to buy {kind}; it should {listed}{options}{price}",
+    "it should {listed}: please get me {kind}{options}{price}",
 )
 PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # possible price limits, in dollars
 
@@ -61,26 +67,39 @@ def products(seed: int, count: int) -> list[Product]:
 
 
 def _product(seed: int, number: int) -> Product:
+    family = Random(child_seed(seed, "family", number // FAMILY))  # yields the same values for all members
+    kind = family.choice(KINDS)
+    brand = family.choice(BRAND_STARTS) + family.choice(BRAND_ENDS)
+    noun = family.choice(kind.nouns)
+    use = family.choice(kind.uses)
+    attributes = family.sample(kind.attributes, family.randint(4, min(6, len(kind.attributes) - 1)))
+    options = _options(family, kind)
+    price = family.randint(*kind.prices) + family.choice(_CENTS) / 100
+    title = family.choice(_TITLES)
+    first_feature, description = family.choice(_PLAIN_FEATURES), family.choice(_DESCRIPTIONS)
+
     rng = Random(child_seed(seed, "product", number))
-    kind = rng.choice(KINDS)
-    brand = rng.choice(BRAND_STARTS) + rng.choice(BRAND_ENDS)
-    noun = rng.choice(kind.nouns)
-    use = rng.choice(kind.uses)
+    member = number % FAMILY
+    if member in (1, 3):  # another attribute instead of one that is neither in the title nor in the description
+        others = [attribute for attribute in kind.attributes if attribute not in attributes]
+        attributes[member // 2 + 1] = rng.choice(others)
+    if member == 2:
+        options = _other_values(rng, kind, options)
+    if member == 3:
+        price += rng.randint(21, 45)
     model = f"{rng.choice(_LETTERS)}{rng.choice(_LETTERS)}{number + 100}"  # unique within a catalog
-    attributes = rng.sample(kind.attributes, rng.randint(3, min(6, len(kind.attributes))))
     shown = {"brand": brand, "noun": noun.lower(), "plural": _plural(kind.query), "use": use, "model": model}
-    price = rng.randint(*kind.prices) + rng.choice(_CENTS) / 100
     return Product(
         asin=_asin(seed, number),
-        name=_title(rng, brand, noun, model, use, attributes[0]),
+        name=title.format(brand=brand, noun=noun, model=model, use=use.title(), attribute=attributes[0].title()),
         category=kind.category,
         query=kind.query,
         product_category=kind.path,
-        description=f"{rng.choice(_DESCRIPTIONS).format(**shown)} {attributes[-1].capitalize()}.",
-        bullet_points=_features(rng, attributes[1:-1], use),
+        description=f"{description.format(**shown)} {attributes[-1].capitalize()}.",
+        bullet_points=(first_feature, *_features(rng, attributes[1:-1], use)),
         price=price,
         price_tag=f"${price:.2f}",
-        options=_options(rng, kind),
+        options=options,
         attributes=tuple(sorted(attributes)),
         rating=f"{rng.randint(31, 50) / 10:.1f}",
         reviews=_reviews(rng, attributes, shown),
@@ -88,14 +107,28 @@ def _product(seed: int, number: int) -> Product:
     )
 
 
-def _title(rng: Random, brand: str, noun: str, model: str, use: str, attribute: str) -> str:
-    attribute = attribute.title()
-    return rng.choice((
-        f"{brand} {attribute} {noun} {model} for {use.title()}",
-        f"{brand} {noun} {model}, {attribute}",
-        f"{brand} {model} {noun} - {attribute}, Ideal for {use.title()}",
-        f"{noun} by {brand} ({model}) {attribute}",
-    ))  # fmt: skip
+_TITLES = (
+    "{brand} {attribute} {noun} {model} for {use}",
+    "{brand} {noun} {model}, {attribute}",
+    "{brand} {model} {noun} - {attribute}, Ideal for {use}",
+    "{noun} by {brand} ({model}) {attribute}",
+)
+
+
+def _other_values(
+    rng: Random, kind: Kind, options: tuple[tuple[str, tuple[str, ...]], ...]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Replace the values of the first option by values that the other members do not offer, or drop half of them."""
+    if not options:
+        return options
+    (name, offered), *others = options
+    rest = [value for value in dict(kind.options)[name] if value not in offered]
+    if len(rest) >= 2:
+        chosen = set(rng.sample(rest, rng.randint(2, min(6, len(rest)))))
+    else:
+        chosen = set(rng.sample(offered, (len(offered) + 1) // 2))
+    values = tuple(value for value in dict(kind.options)[name] if value in chosen)
+    return ((name, values), *others)
 
 
 def _features(rng: Random, attributes: Sequence[str], use: str) -> tuple[str, ...]:
@@ -103,7 +136,6 @@ def _features(rng: Random, attributes: Sequence[str], use: str) -> tuple[str, ..
         rng.choice(_FEATURES).format(Attribute=attribute.capitalize(), attribute=attribute, use=use)
         for attribute in attributes
     ]
-    features += rng.sample(_PLAIN_FEATURES, rng.randint(1, 2))
     rng.shuffle(features)
     return tuple(features)
 
@@ -144,30 +176,64 @@ def goals(seed: int, catalogue: Sequence[Product]) -> list[Goal]:
     """Generate goals that require some attributes and options of a product and a price below a limit."""
     seen: set[str] = set()
     unique = []
-    for product in catalogue:
+    for number, product in enumerate(catalogue):
         rng = Random(child_seed(seed, "goals", product.asin))
-        for goal in _goals(rng, product):
+        first = number - number % FAMILY
+        siblings = [
+            catalogue[other] if other < len(catalogue) else _product(seed, other)
+            for other in range(first, first + FAMILY)
+            if other != number
+        ]
+        for goal in _goals(rng, product, siblings):
             if goal.instruction not in seen:  # two goals with the same text could require different products
                 seen.add(goal.instruction)
                 unique.append(goal)
     return unique
 
 
-def _goals(rng: Random, product: Product) -> Iterator[Goal]:
+def _goals(rng: Random, product: Product, siblings: Sequence[Product]) -> Iterator[Goal]:
     for _ in range(GOALS_PER_PRODUCT):
-        attributes = rng.sample(product.attributes, min(len(product.attributes), rng.randint(1, 3)))
-        options = [(name, rng.choice(values)) for name, values in product.options if rng.random() < 0.8]
+        attributes = rng.sample(product.attributes, min(len(product.attributes), rng.randint(1, 2)))
+        options = {name: rng.choice(values) for name, values in product.options if rng.random() < 0.8}
         upper = price_limit(rng, product.price)
+        for sibling in siblings:
+            upper = _exclude(rng, product, sibling, attributes, options, upper)
         yield Goal(
             asin=product.asin,
             query=product.query,
             name=product.name,
             product_category=product.product_category,
-            instruction=_instruction(rng, product.query, attributes, options, upper),
+            instruction=_instruction(rng, product.query, attributes, list(options.items()), upper),
             attributes=tuple(attributes),
-            options=tuple(value for _, value in options),
+            options=tuple(options.values()),
             price_upper=upper,
         )
+
+
+def _exclude(
+    rng: Random, product: Product, sibling: Product, attributes: list[str], options: dict[str, str], upper: float
+) -> float:
+    """Add a requirement that `product` meets and `sibling` does not, if it meets all others; return the price limit."""
+    offered = dict(sibling.options)
+    if (
+        sibling.price > upper
+        or not set(attributes) <= set(sibling.attributes)
+        or any(value not in offered.get(name, ()) for name, value in options.items())
+    ):
+        return upper
+    own_attributes = [attribute for attribute in product.attributes if attribute not in sibling.attributes]
+    if own_attributes:
+        attributes.append(rng.choice(own_attributes))
+        return upper
+    own_values = [
+        (name, value) for name, values in product.options for value in values if value not in offered.get(name, ())
+    ]
+    if own_values:
+        name, value = rng.choice(own_values)
+        options[name] = value
+        return upper
+    tighter = [step for step in PRICE_STEPS if product.price < step < sibling.price]
+    return tighter[0] if tighter else upper
 
 
 def price_limit(rng: Random, price: float) -> float:
@@ -184,18 +250,13 @@ def price_text(upper: float) -> str:
 
 
 def _instruction(
-    rng: Random, noun: str, attributes: Sequence[str], options: Sequence[tuple[str, str]], upper: float
+    rng: Random, query: str, attributes: Sequence[str], options: Sequence[tuple[str, str]], upper: float
 ) -> str:
-    before = ", ".join(attributes) + " "
-    template = rng.choice(_INSTRUCTIONS)
-    first = before if "{attributes}" in template else noun
-    plural = _plural(noun) == noun
-    article = "" if plural else ("an " if first[0] in "aeiou" else "a ")
-    return template.format(
-        a=article,
-        attributes=before,
-        listed=" and ".join(attributes),
-        noun=noun,
+    wishes = [ATTRIBUTE_PHRASES[attribute] for attribute in attributes]
+    listed = wishes[0] if len(wishes) == 1 else f"{', '.join(wishes[:-1])} and {wishes[-1]}"
+    return rng.choice(_INSTRUCTIONS).format(
+        kind=KIND_PHRASES[query],
+        listed=listed,
         options="".join(f", {_option(name, value)}" for name, value in options),
         price=price_text(upper),
     )

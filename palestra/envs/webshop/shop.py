@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from palestra.envs.tasks.order import row_at
@@ -19,6 +20,7 @@ from palestra.envs.webshop.product import Product
 from palestra.errors import BadValue
 from palestra.optional import require
 
+WEBSHOP_SEED = 233  # seed with which WebShop shuffles its goals
 SPLITS = ("train", "dev", "test", "all")
 MAX_RESULTS = 50  # maximum number of results per search
 
@@ -46,7 +48,11 @@ class Shop:
             self.products = files.read_products(folder, source.products)
             goals = files.read_goals(folder, self.products, human=source.human)
         self.number_of = {product.asin: number for number, product in enumerate(self.products)}
-        self.goals = [goals[row_at(position, len(goals), seed=233, epoch=0)] for position in range(len(goals))]
+        if source.folder is None:
+            self.goals = [goals[row_at(position, len(goals), seed=233, epoch=0)] for position in range(len(goals))]
+        else:  # WebShop's own order, which determines its splits
+            self.goals = goals
+            Random(WEBSHOP_SEED).shuffle(self.goals)
         self.key = _key(self.products)
         require("numpy", extra="webshop")
         from palestra.tools.search.corpus import cached_index
@@ -72,13 +78,16 @@ class Shop:
     def split(self, name: str) -> range:
         """Return the goal numbers of a split.
 
-        As in WebShop, a large shop has 500 test goals and 1,000 dev goals, and the remaining goals are for training.
+        As in WebShop, the first 500 goals are for testing, the next 1,000 for development, and the rest for training.
+        With fewer than 2,500 goals, or 1,500 goals of WebShop's files, the first two splits get a fifth each.
         """
         if name not in SPLITS:
             raise BadValue(f"`data_split` must be one of {', '.join(SPLITS)}; got {name!r}")
         total = len(self.goals)
         test = min(500, total // 5)
         dev = test + min(1000, total // 5)
+        if self.source.folder is not None and total > 1_500:
+            test, dev = 500, 1_500
         splits = {"test": range(test), "dev": range(test, dev), "train": range(dev, total), "all": range(total)}
         if not splits[name]:
             raise BadValue(f"{total} goals are too few for the split {name!r}; use data_split='all' or more products")

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from palestra.envs.webshop.generate import goals, products
+from palestra.envs.webshop.env import WebShop, _matching_options
+from palestra.envs.webshop.generate import FAMILY, goals, products
+from palestra.envs.webshop.goods import KINDS
+from palestra.envs.webshop.phrases import ATTRIBUTE_PHRASES, KIND_PHRASES
 from palestra.envs.webshop.product import NO_LIMIT
+from palestra.envs.webshop.reward import score
 from palestra.envs.webshop.shop import Source, shop_of
 from palestra.errors import BadValue
 
@@ -43,8 +47,50 @@ def test_goals_are_unique_and_affordable() -> None:
     for goal in wanted:
         assert goal.price_upper > prices[goal.asin]
         assert goal.price_upper % 10 == 0
-        assert all(part in goal.instruction for part in (*goal.attributes, *goal.options, goal.query))
+        assert all(value in goal.instruction for value in goal.options)
+        assert all(ATTRIBUTE_PHRASES[attribute] in goal.instruction for attribute in goal.attributes)
+        assert KIND_PHRASES[goal.query] in goal.instruction
         assert ("price lower than" in goal.instruction) == (goal.price_upper != NO_LIMIT)
+
+
+def test_instructions_do_not_repeat_the_words_of_products() -> None:
+    assert set(KIND_PHRASES) == {kind.query for kind in KINDS}
+    assert set(ATTRIBUTE_PHRASES) == {attribute for kind in KINDS for attribute in kind.attributes}
+    assert not [name for name, phrase in {**KIND_PHRASES, **ATTRIBUTE_PHRASES}.items() if name in phrase]
+
+
+def test_other_members_of_a_family_do_not_meet_the_requirements() -> None:
+    wanted = goals(3, SMALL)
+    by_asin = {product.asin: number for number, product in enumerate(SMALL)}
+    also_right = 0
+    for goal in wanted:
+        number = by_asin[goal.asin]
+        first = number - number % FAMILY
+        titles = {product.name.replace(product.image[:-4].upper(), "") for product in SMALL[first : first + FAMILY]}
+        assert len(titles) == 1  # the titles differ only in the model
+        for sibling in SMALL[first : first + FAMILY]:
+            if sibling.asin != goal.asin:
+                also_right += score(sibling, goal, list(dict(_matching_options(sibling, goal)).values())).reward == 1
+    assert also_right < 0.15 * 3 * len(wanted)
+
+
+def test_buying_the_first_result_of_a_search_for_the_instruction_rarely_succeeds() -> None:
+    env = WebShop(data_split="all")
+    wins = sum(buy_first_result(env, seed) for seed in range(300))
+    assert wins < 0.35 * 300
+
+
+def buy_first_result(env: WebShop, seed: int) -> bool:
+    """Search for the instruction, open the first result, choose the options of the instruction and buy."""
+    _, info = env.reset(seed=seed)
+    wish = info["instruction"]
+    found = env.step(f"search[{wish}]").info["clickables"]
+    env.step(f"click[{next(value for value in found if value in env.shop.number_of)}]")
+    for _, values in env.product.options:
+        named = [value for value in values if value in wish]
+        if named:
+            env.step(f"click[{max(named, key=len)}]")
+    return bool(env.step("click[Buy Now]").info["success"])
 
 
 def test_splits_partition_the_goals() -> None:

@@ -299,3 +299,22 @@ def test_wrong_arguments_raise() -> None:
         make_env(data_split="training")
     with pytest.raises(UnknownKeyword, match="products"):
         palestra.make("webshop:Shop-v0", product=5)
+
+
+def test_invalid_actions_up_to_the_tolerance_do_not_end_the_episode() -> None:
+    env = palestra.make("webshop:train-text", products=100, error_tolerance=2)
+    env.reset(seed=0)
+    for _ in range(2):
+        step = env.step("click[nothing]")
+        assert step.info["invalid"] == "rule"
+        assert step.reward == -0.1
+        assert not step.done
+    assert env.step("no action").info["ending"] == "format"
+    with pytest.raises(BadValue, match="`error_tolerance` must be"):
+        palestra.make("webshop:train-text", error_tolerance=-1)
+
+
+def test_without_shuffle_a_seed_is_the_number_of_a_goal() -> None:
+    env = palestra.make("webshop:Shop-v0", products=100, data_split="all", shuffle=False)
+    assert [env.reset(seed=seed)[1]["goal"] for seed in (0, 7, env.num_tasks)] == [0, 7, 0]
+    assert env.reset(options={"goal": 9})[1]["seed"] == 9

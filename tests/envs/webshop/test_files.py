@@ -196,3 +196,20 @@ def test_missing_or_malformed_files_raise(folder: Path) -> None:
         palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=False)
     with pytest.raises(DataMissing, match="items_shuffle"):
         palestra.make("webshop:Shop-v0", folder=str(folder / "nowhere"), products=None)
+
+
+def test_goals_of_files_have_the_order_of_webshop(folder: Path) -> None:
+    import random
+
+    products = read_products(folder, None)
+    expected = read_goals(folder, products, human=False)
+    random.seed(233)
+    random.shuffle(expected)
+    shop = palestra.make(
+        "webshop:Shop-v0", folder=str(folder), products=None, human=False, data_split="all"
+    ).unwrapped.shop
+    assert shop.goals == expected
+    shop.goals = expected * (2_000 // len(expected) + 1)
+    assert shop.split("test") == range(500)
+    assert shop.split("dev") == range(500, 1_500)
+    assert shop.split("train") == range(1_500, len(shop.goals))
