@@ -198,6 +198,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Maximum number of turns per episode, after which it is truncated (default: the limit of the "
         "environment).",
     )
+    tasks.add_argument(
+        "--data-id",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="JSON file with AgentGym's item ids, such as textcraft_12; only these tasks of the family are played; "
+        "repeatable (default: the tasks of the environment or suite).",
+    )
     options = parser.add_argument_group("environment")
     add_import(options)
     add_env_kwargs(options)
@@ -312,11 +320,12 @@ def _plugin_agent(name: str) -> str:
 
 def selected_suite(args: argparse.Namespace) -> Suite:
     """Combine the environments and suites of the command line into one suite and apply the options to it."""
+    from palestra.evals.data_ids import with_item_ids
     from palestra.evals.published import Published
     from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
 
     names = [*args.targets, *args.env]
-    if not names:
+    if not names and not args.data_id:
         raise BadValue(
             "nothing to evaluate on: give an environment, suite:NAME or a TOML file. "
             "`palestra eval --suites` lists the suites."
@@ -331,7 +340,12 @@ def selected_suite(args: argparse.Namespace) -> Suite:
     title = " + ".join(dict.fromkeys(suite.name for suite in suites)) if len(suites) <= 3 else f"{len(suites)} parts"
     published = suites[0].published if len(suites) == 1 else Published()
     suite = Suite(name=title, entries=tuple(entry for suite in suites for entry in suite.entries), published=published)
-    suite = with_overrides(suite, kwargs=make_kwargs(args), n=args.n, k=args.k, seed=args.seed, turns=args.turns)
+    if args.data_id:
+        count = None if args.n == "all" else args.n
+        suite = with_item_ids(suite, args.data_id, n=count)
+        suite = replace(suite, name=suite.name or " + ".join(Path(path).stem for path in args.data_id))
+    count = None if args.data_id else args.n
+    suite = with_overrides(suite, kwargs=make_kwargs(args), n=count, k=args.k, seed=args.seed, turns=args.turns)
     flags = _sampling_options(args)
     entries = (
         replace(entry, sampling={key: value for key, value in entry.sampling.items() if key not in flags})

@@ -36,7 +36,7 @@ from palestra.registry import get_spec, make, with_split
 from palestra.rollout.types import Task
 
 N, K, SEED = 100, 1, 0
-ALL = "all"
+ALL: Literal["all"] = "all"
 TaskCount = int | Literal["all"]
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens", "stop")
 _SHARED = ("n", "k", "seed", "turns", "category", "sampling")
@@ -161,7 +161,10 @@ def parse(data: Mapping[str, Any], *, name: str, where: str) -> Suite:
     for env in envs:
         _refuse_unknown(env, _OWN, f"{where}, [[env]]")
         sampling = {**shared.get("sampling", {}), **env.get("sampling", {})}
-        entries.append(suite_entry(**{**shared, **env, "sampling": sampling}, where=where))
+        kwargs = dict(env.get("kwargs", {}))
+        if kwargs.get("split") == ALL:  # TOML has no None
+            kwargs["split"] = None
+        entries.append(suite_entry(**{**shared, **env, "sampling": sampling, "kwargs": kwargs}, where=where))
     known = [name for entry in entries for name in (entry.id, entry.category)]
     published = parse_published(data.get("published", []), data.get("differences", []), known, where)
     return Suite(name=name, entries=tuple(entries), summary=str(data.get("summary", "")), published=published)

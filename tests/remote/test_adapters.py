@@ -15,8 +15,8 @@ from websockets.sync.server import ServerConnection, serve
 
 import palestra
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownKeyword
+from palestra.registry.agentgym_tasks import TASKS, family_envs
 from palestra.remote import AgentGymEnv, OpenEnvEnv
-from palestra.server.protocols.agentgym_tasks import TASKS, family_envs
 from palestra.wrappers import Horizon
 from tests.server.bad_envs import TRICKY
 from tests.server.protocols.outside import HERE, free_port, openenv_python, started

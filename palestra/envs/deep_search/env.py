@@ -45,6 +45,7 @@ class SearchOptions(MultiTurnOptions, total=False):
     mode: str
     snippet_words: int | None
     reward_rule: RewardRule
+    max_answers: int | None
     timeout: float
 
 
@@ -55,8 +56,9 @@ class DeepSearch(MultiTurnEnv):
     shows the `topk` best passages, each truncated to `snippet_words` words (None disables truncation). `<open>` shows
     the full page of a title that appeared in a search result. Long pages are split into parts. After `max_searches`
     searches, any further search is rejected but still uses a turn. A reply that cannot be parsed also uses a turn. An
-    exact match earns 1. With `reward_rule="f1"`, any other answer earns its F1 score. If the search itself fails, an
-    InfrastructureError is raised and no turn is used.
+    exact match earns 1. With `reward_rule="f1"`, any other answer earns its F1 score. After a wrong answer, the agent
+    may answer again, up to `max_answers` times in an episode; None means no limit, as in AgentGym. If the search itself
+    fails, an InfrastructureError is raised and no turn is used.
 
     `index` is the folder of an index, an open Index, the address of a server, or a SearchTool. `mode` and `timeout` are
     passed to the search tool.
@@ -70,6 +72,7 @@ class DeepSearch(MultiTurnEnv):
     questions: TaskEnv
     searches: int  # number of searches so far
     opens: int
+    answers: int  # number of answers so far
     _task_info: Mapping[str, Any]  # entries of the task's reset info that identify the item
     _hits: Mapping[str, Hit]  # hits shown so far, by title
     _pages_read: Mapping[str, str]  # pages opened so far, by title
@@ -88,6 +91,7 @@ class DeepSearch(MultiTurnEnv):
         mode: str = "bm25",
         snippet_words: int | None = None,
         reward_rule: RewardRule = "exact",
+        max_answers: int | None = 1,
         timeout: float = 30.0,
         **options: Unpack[MultiTurnOptions],
     ) -> None:
@@ -98,6 +102,9 @@ class DeepSearch(MultiTurnEnv):
             raise BadValue(f"`snippet_words` must be an integer of at least 1, or None; got {snippet_words!r}")
         if reward_rule not in get_args(RewardRule):
             raise BadValue(f"`reward_rule` must be one of {', '.join(get_args(RewardRule))}; got {reward_rule!r}")
+        if max_answers is not None and (type(max_answers) is not int or max_answers < 1):
+            raise BadValue(f"`max_answers` must be an integer of at least 1, or None for no limit; got {max_answers!r}")
+        self.max_answers = max_answers
         self.questions = questions
         self.num_tasks = questions.num_tasks
         self.max_searches = max_searches
@@ -118,7 +125,7 @@ class DeepSearch(MultiTurnEnv):
         return super().reset(info["seed"])
 
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # the task handles the options
-        self.searches = self.opens = 0
+        self.searches = self.opens = self.answers = 0
         self._hits = {}
         self._pages_read = {}
         self._queries = []
@@ -133,6 +140,10 @@ class DeepSearch(MultiTurnEnv):
         shown, unit = ("opening words", "pages") if self.snippet_words else ("text", "passages")
         cost = "ends the episode" if self.stop_when_error else "uses a turn"
         partial = " A partially correct answer earns its F1 score." if self.reward_rule == "f1" else ""
+        end = " and end the episode" if self.max_answers == 1 else "; a correct answer ends the episode"
+        attempts = "You have one attempt." if self.max_answers == 1 else f"You have {self.max_answers} attempts."
+        if self.max_answers is None:
+            attempts = "After a wrong answer, you may answer again."
         return (
             f"{self.question_text()}\n\n"
             "Find the answer by searching. In every turn, take one of these actions:\n"
@@ -140,8 +151,8 @@ class DeepSearch(MultiTurnEnv):
             "best match the query\n"
             f"- {format_action(OPEN, 'title')}: show the full page with this title, which must have appeared in a "
             "search result\n"
-            f"- {format_action(ANSWER, 'the answer')}: submit the answer and end the episode. Give only the answer, "
-            f"not a sentence; case, articles and punctuation do not matter.{partial} You have one attempt.\n"
+            f"- {format_action(ANSWER, 'the answer')}: submit the answer{end}. Give only the answer, "
+            f"not a sentence; case, articles and punctuation do not matter.{partial} {attempts}\n"
             "Results appear between <information> and </information>. You may think first, inside "
             f"<think></think>; only the first action after it counts. For example: {_EXAMPLE}\n"
             f"You have {_count(self.max_turns, 'turn', 'turns')}, including the answer, and at most "
@@ -270,6 +281,10 @@ class DeepSearch(MultiTurnEnv):
             "why": grade.why,
             "answer": item.answer,
         }
+        self.answers += 1
+        again = self.max_answers is None or self.answers < self.max_answers
+        if not grade.correct and again and self.turn + 1 < self.max_turns:
+            return self._outcome(ANSWER, "The answer is not correct. Try again.")
         feedback = "The answer is correct." if grade.correct else "The answer is not correct."
         return Outcome(feedback, reward, "solved" if grade.correct else "wrong", info=info)
 

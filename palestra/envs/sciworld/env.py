@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from palestra.core import Reset
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.envs.sciworld.java import JavaError, java_command
 from palestra.envs.sciworld.pool import AMBIGUOUS, UNPARSED, Simulation, pool
 from palestra.envs.sciworld.simulator import TaskKey
-from palestra.envs.sciworld.tasks import TaskType, simplifications_of, types_of
+from palestra.envs.sciworld.tasks import TYPES, TaskType, agentgym_variations, simplifications_of, types_of
 from palestra.errors import BadValue
 from palestra.parsing import clip, read_command
 from palestra.seeding import Random, Rng, check_seed, nth_seed
@@ -77,6 +77,7 @@ class SciWorld(MultiTurnEnv):
     `split`, which is "train" or "test"). `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
     `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
     noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution.
+    With `order="agentgym"`, seed s selects task s of AgentGym, whose list consists of all variations of 23 task types.
     With `prepare_next`, the episode that is predicted to come next is built in the background while the current one
     is played.
 
@@ -102,6 +103,7 @@ class SciWorld(MultiTurnEnv):
         tasks: str | Sequence[str] = "All",
         data_split: str | None = None,
         simplifications: str | Sequence[str] = "",
+        order: Literal["agentgym"] | None = None,
         max_turns: int | None = None,
         prepare_next: bool = True,
         **options: Unpack[MultiTurnOptions],
@@ -115,6 +117,9 @@ class SciWorld(MultiTurnEnv):
             task.split(self.data_split)  # raises an error for an unknown split
         chosen = simplifications if isinstance(simplifications, str) else tuple(simplifications)
         self.simplifications = simplifications_of(chosen, self._types)
+        if order not in (None, "agentgym"):
+            raise BadValue(f'`order` must be "agentgym", or None for random tasks; got {order!r}')
+        self.num_tasks = None if order is None else len(agentgym_variations())
         self._max_turns_override = max_turns
         self._prepare_next = bool(prepare_next)
         self._seeds = SeedPredictor()
@@ -147,11 +152,11 @@ class SciWorld(MultiTurnEnv):
 
     def episode_of(self, seed: int) -> TaskKey:
         """Return the task, variation and simplifications that `reset(seed)` selects."""
-        task, variation = self._draw(Rng(check_seed(seed)))
+        task, variation = self._draw(Rng(check_seed(seed)), seed)
         return TaskKey(task.name, variation, self.simplifications)
 
     def setup(self, options: dict[str, Any]) -> None:
-        self.type, self.variation = self._draw(self.rng)
+        self.type, self.variation = self._draw(self.rng, self.seed)
         if "task" in options:
             [self.type, *more] = types_of(options.pop("task"))
             if more or self.type not in self._types:
@@ -172,7 +177,10 @@ class SciWorld(MultiTurnEnv):
         self._choices: tuple[str, ...] = ()  # the numbers that ScienceWorld offers after an ambiguous command
         self.score = 0.0
 
-    def _draw(self, rng: Random) -> tuple[TaskType, int]:
+    def _draw(self, rng: Random, seed: int) -> tuple[TaskType, int]:
+        if self.num_tasks is not None:
+            name, variation = agentgym_variations()[seed % self.num_tasks]
+            return TYPES[name], variation
         task = rng.choice(self._types)
         return task, rng.choice(task.split(self.data_split))
 

@@ -9,6 +9,7 @@ at least 30. One solution of 736 turns was ignored.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 from palestra.errors import BadValue
@@ -25,6 +26,7 @@ SIMPLIFICATIONS = (
 )
 
 
+_NOT_IN_AGENTGYM = frozenset({"5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2"})
 _EXPLICIT_TITLES = {  # titles of task types that would otherwise have the same title as their group
     "test-conductivity": "TestConductivityOfKnownSubstances",
     "chemistry-mix": "ChemistryMixSubstances",
@@ -119,6 +121,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
         ("All", ""),
     )
 }
+
+
+@cache
+def agentgym_variations() -> tuple[tuple[str, int], ...]:
+    """Return AgentGym's list of task types and variations; its task numbers are the positions in this list."""
+    types = [task for task in TYPES.values() if task.number not in _NOT_IN_AGENTGYM]
+    return tuple((task.name, variation) for task in types for variation in range(task.variations))
 
 
 def types_of(names: str | tuple[str, ...]) -> tuple[TaskType, ...]:

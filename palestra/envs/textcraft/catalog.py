@@ -1,4 +1,4 @@
-"""Specs of the TextCraft environments, one per crafting depth."""
+"""Specs of the TextCraft environments: one per crafting depth, and one with goals of all depths."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ from palestra.spec import EnvSpec
 
 _RANDOM = {1: 0.74, 2: 0.05, 3: 0.003, 4: 0.0}  # measured success rate of the random player by depth
 
-SPECS = [
-    EnvSpec(
-        id=f"textcraft:Depth{depth}-v0",
+
+def _spec(name: str, depth: int | None, summary: str, random: float) -> EnvSpec:
+    return EnvSpec(
+        id=f"textcraft:{name}-v0",
         entry_point="palestra.envs.textcraft.env:TextCraft",
         kwargs={"depth": depth},
-        summary=f"craft a Minecraft item that takes {depth} level{'s' * (depth > 1)} of crafting",
+        summary=summary,
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=random,
         splits=("train", "test"),
         extra="textcraft",
     )
-    for depth, random in _RANDOM.items()
+
+
+SPECS = [
+    *(
+        _spec(
+            f"Depth{depth}",
+            depth,
+            f"craft a Minecraft item that takes {depth} level{'s' * (depth > 1)} of crafting",
+            random,
+        )
+        for depth, random in _RANDOM.items()
+    ),
+    _spec("All", None, "craft Minecraft items that take one to four levels of crafting", 0.23),
 ]

@@ -54,15 +54,18 @@ def distractors(route: Route, count: int, book: RecipeBook, rng: Random) -> list
     return [recipes[number] for number in (rng.sample(candidates, count) if count < len(candidates) else candidates)]
 
 
-def steps_to(goal: str, route: Route, inventory: Mapping[str, int]) -> list[str]:
-    """Return the sequence of actions that produces one more `goal` from the inventory."""
+def steps_to(goal: str, route: Route, inventory: Mapping[str, int], *, once: bool = False) -> list[str]:
+    """Return the sequence of actions that produces one more `goal` from the inventory.
+
+    With `once`, an action applies a recipe only once.
+    """
     stock = Counter(inventory)
     steps: list[str] = []
-    _provide(goal, 1 + stock[goal], route, stock, steps)
+    _provide(goal, 1 + stock[goal], route, stock, steps, once=once)
     return steps
 
 
-def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: list[str]) -> None:
+def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: list[str], *, once: bool) -> None:
     missing = count - stock[item]
     if missing <= 0:
         return
@@ -72,12 +75,16 @@ def _provide(item: str, count: int, route: Route, stock: Counter[str], steps: li
         return
     recipe, options = route[item]
     times = -(-missing // recipe.count)
-    parts = []
     for ingredient, option in zip(recipe.ingredients, options, strict=True):
-        _provide(option, ingredient.count * times, route, stock, steps)
+        _provide(option, ingredient.count * times, route, stock, steps, once=once)
         stock[option] -= ingredient.count * times  # reserve the items for this recipe
-        parts.append(f"{ingredient.count * times} {display_name(option)}")
-    steps.append(f"craft {recipe.count * times} {display_name(item)} using {', '.join(parts)}")
+    per_action = 1 if once else times
+    parts = [
+        f"{ingredient.count * per_action} {display_name(option)}"
+        for ingredient, option in zip(recipe.ingredients, options, strict=True)
+    ]
+    action = f"craft {recipe.count * per_action} {display_name(item)} using {', '.join(parts)}"
+    steps += [action] * (times // per_action)
     stock[item] += recipe.count * times
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack, get_args
 
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
 from palestra.envs.textcraft.crafting import Route, distractors, repetitions, route_to, steps_to
 from palestra.envs.textcraft.recipes import TAGS, Recipe, RecipeBook, display_name, load_recipe_book
 from palestra.errors import BadValue
 from palestra.parsing import clip
+from palestra.spec import fingerprint
 
+Feedback = Literal["hints", "agentgym"]
 MAX_COUNT = 10_000  # maximum number of one item per action
 _GET = re.compile(r"get (?:([0-9]+) )?(.+)")
 _CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?) using (.+)")
@@ -24,14 +27,20 @@ class TextCraft(MultiTurnEnv):
 
     `depth` is the number of crafting levels between items that can be collected and the goal, from 1 to 4. The seed
     determines the goal (any item of that depth), a plan within that depth, and the listed recipes (the required ones
-    and up to `distractors` others that share ingredients). The agent may use any recipe of the game, once or several
-    times per action. `folder` replaces the default folder of Minecraft recipes.
+    and up to `distractors` others that share ingredients). With `depth=None`, goals have any depth. With
+    `order="agentgym"`, seed s selects goal s modulo the number of goals, which are sorted by depth. The agent may use
+    any recipe of the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
+    `split` holds out one goal in eight of each depth, at least one.
 
-    Differences from AgentGym: goals do not depend on the order of files, a tag ("planks") matches any of its items, and
-    collecting an item does not count as crafting it.
+    `feedback="agentgym"` follows AgentGym's rules: the reply to an impossible action is "Could not find ..." and does
+    not show a recipe, and an action applies a recipe once. The default, "hints", explains what is wrong.
+
+    Differences from AgentGym: goals of a depth are numbered in alphabetical order instead of the order of files on the
+    server's disk, a tag ("planks") matches any of its items, and collecting an item does not count as crafting it.
     """
 
-    shared = MultiTurnEnv.shared | {"book", "shown", "_route"}
+    filters_tasks = False  # `_goals` contains only goals of the split
+    shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals"}
 
     goal: str
     inventory: dict[str, int]
@@ -40,7 +49,9 @@ class TextCraft(MultiTurnEnv):
     def __init__(
         self,
         *,
-        depth: int = 2,
+        depth: int | None = 2,
+        order: Literal["agentgym"] | None = None,
+        feedback: Feedback = "hints",
         distractors: int = 10,
         folder: str | None = None,
         max_turns: int = 30,
@@ -48,10 +59,17 @@ class TextCraft(MultiTurnEnv):
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
         self.book: RecipeBook = load_recipe_book(None if folder is None else str(folder))
-        self._goals = tuple(self.book.of_depth(depth)) if isinstance(depth, int) and depth > 0 else ()
-        if not self._goals:
-            deepest = max(self.book.depth.values())
-            raise BadValue(f"`depth` must be an integer from 1 to {deepest}, got {depth!r}")
+        deepest = max(self.book.depth.values())
+        depths = range(1, deepest + 1) if depth is None else (depth,)
+        if depth is not None and (isinstance(depth, bool) or depth not in range(1, deepest + 1)):
+            raise BadValue(f"`depth` must be an integer from 1 to {deepest}, or None for all; got {depth!r}")
+        self._goals = tuple(goal for level in depths for goal in goals_of_split(self.book.of_depth(level), self.split))
+        if order not in (None, "agentgym"):
+            raise BadValue(f'`order` must be "agentgym", or None for random goals; got {order!r}')
+        self.num_tasks = None if order is None else len(self._goals)
+        if feedback not in get_args(Feedback):
+            raise BadValue(f"`feedback` must be one of {', '.join(get_args(Feedback))}; got {feedback!r}")
+        self.feedback = feedback
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
             raise BadValue(f"`distractors` must be an integer of at least 0, got {distractors!r}")
         self.depth = depth
@@ -59,7 +77,10 @@ class TextCraft(MultiTurnEnv):
 
     def setup(self, options: dict[str, Any]) -> None:
         goal = options.pop("goal", None)
-        self.goal = self.rng.choice(self._goals)
+        if self.num_tasks is None:
+            self.goal = self.rng.choice(self._goals)
+        else:
+            self.goal = self._goals[self.seed % self.num_tasks]
         if goal is not None:
             self.goal = str(goal).removeprefix("minecraft:").replace(" ", "_")
             if self.goal not in self.book.recipes:
@@ -70,6 +91,9 @@ class TextCraft(MultiTurnEnv):
         self.shown += distractors(self._route, self.distractors, self.book, self.rng)
         self.rng.shuffle(self.shown)
         self.inventory = {}
+
+    def task_key(self) -> object:
+        return self.goal
 
     def reset_info(self) -> dict[str, Any]:
         return {"goal": display_name(self.goal), "depth": self.book.depth[self.goal]}
@@ -83,7 +107,7 @@ class TextCraft(MultiTurnEnv):
         return (
             "You craft Minecraft items. There are three actions:\n"
             "get COUNT ITEM - collect items; only items without a recipe can be collected\n"
-            "craft COUNT ITEM using COUNT ITEM, COUNT ITEM, ... - apply a recipe once or several times to items from "
+            f"craft COUNT ITEM using COUNT ITEM, COUNT ITEM, ... - apply a recipe once{self._or_more()} to items from "
             "your inventory\ninventory - list your items\n"
             f"Crafting recipes:\n{recipes}\n{groups}"
             f"Not all of these recipes are needed.\nGoal: craft {display_name(self.goal)}.\n"
@@ -108,6 +132,8 @@ class TextCraft(MultiTurnEnv):
 
     def _get(self, count: int, name: str) -> Outcome:
         item = self._item(name)
+        if self.feedback == "agentgym" and (item is None or item in self.book.recipes):
+            return _impossible(f"Could not find {clip(name)}")
         if item is None:
             return _impossible(self._unknown(name))
         if item in self.book.recipes:
@@ -129,6 +155,8 @@ class TextCraft(MultiTurnEnv):
 
     def _craft(self, count: str | None, name: str, parts: str) -> Outcome:
         item = name.replace(" ", "_")
+        if self.feedback == "agentgym" and item not in self.book.recipes:
+            return _impossible(f"Could not find a valid recipe for {clip(name)}")
         if item not in self.book.items:
             return _impossible(self._unknown(name))
         recipes = self.book.recipes.get(item)
@@ -144,11 +172,17 @@ class TextCraft(MultiTurnEnv):
                 return _impossible(f"You can use 1 to {MAX_COUNT} of an item at a time.")
             missing = self._use(match[2], number, used)
             if missing is not None:
-                return _impossible(missing)
+                plain = f"Could not find enough items to craft {display_name(item)}"
+                return _impossible(plain if self.feedback == "agentgym" else missing)
         for recipe in recipes:
             times = repetitions(recipe, used)
-            if times and (count is None or int(count) == recipe.count * times):
+            if self.feedback == "agentgym":
+                if times == 1:  # AgentGym ignores the number of results in the action
+                    return self._crafted(recipe, 1, used)
+            elif times and (count is None or int(count) == recipe.count * times):
                 return self._crafted(recipe, times, used)
+        if self.feedback == "agentgym":
+            return _impossible(f"Could not find a valid recipe for {display_name(item)}")
         return _impossible(self._why_not(recipes, item, count, used))
 
     def _use(self, name: str, number: int, used: Counter[str]) -> str | None:
@@ -201,6 +235,9 @@ class TextCraft(MultiTurnEnv):
         hint = f" Did you mean {display_name(matches[0])}?" if matches else ""
         return f'There is no item "{clip(name)}".{hint}'
 
+    def _or_more(self) -> str:
+        return "" if self.feedback == "agentgym" else " or several times"
+
     def _stock(self) -> str:
         if not self.inventory:
             return "You have nothing."
@@ -218,13 +255,19 @@ class TextCraft(MultiTurnEnv):
         return f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}"
 
     def expert_action(self) -> str:
-        return steps_to(self.goal, self._route, self.inventory)[0]
+        return steps_to(self.goal, self._route, self.inventory, once=self.feedback == "agentgym")[0]
 
     def render(self, mode: str = "text") -> str | bytes | None:
         """Return the goal and the inventory as text, or None for other modes."""
         if mode != "text" or self.ending == "reset":
             return None
         return f"Goal: craft {display_name(self.goal)}.\n{self._stock()}"
+
+
+def goals_of_split(goals: Sequence[str], split: str | None) -> list[str]:
+    """Return the goals of a split in their order; an eighth of the goals, but at least one, is held out."""
+    held_out = set(sorted(goals, key=fingerprint)[: max(1, len(goals) // 8)])
+    return [goal for goal in goals if split is None or (goal in held_out) == (split == "test")]
 
 
 _FORMS = 'Valid actions look like "get 2 cobblestone", "craft 4 stick using 2 oak planks" or "inventory".'

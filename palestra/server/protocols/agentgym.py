@@ -15,12 +15,12 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta, Struct
 
+from palestra.registry.agentgym_tasks import TASKS, family_envs
 from palestra.remote.protocol import JSON, Status, fault
 from palestra.server.app import App, deny
 from palestra.server.auth import Client
 from palestra.server.dispatcher import Dispatcher
 from palestra.server.protocols import agentgym_views as views
-from palestra.server.protocols.agentgym_tasks import TASKS, family_envs
 from palestra.server.protocols.protocol_session import (
     MAX_ENDED,
     ProtocolSession,

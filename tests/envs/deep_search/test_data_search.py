@@ -170,3 +170,22 @@ def test_a_custom_search_tool(rows: Path) -> None:
     prompt, _ = env.reset(seed=1)
     assert "up to 2 passages" in str(prompt)
     assert str(env.step("<search>book</search>").observation).count("Doc ") == 2
+
+
+def test_a_wrong_answer_may_be_followed_by_another(index: Path, rows: Path) -> None:
+    env = make_env(path=str(rows), index=str(index), max_answers=None, max_turns=4)
+    prompt, info = env.reset(seed=0)
+    assert "you may answer again" in str(prompt)
+    for _ in range(2):
+        step = env.step("<answer>Nobody</answer>")
+        assert not step.done
+        assert step.reward == 0.0
+        assert "answer" not in step.info
+    assert env.step(f"<answer>Author {info['index']}</answer>").info["success"]
+
+    limited = make_env(path=str(rows), index=str(index), max_answers=2)
+    assert "You have 2 attempts." in str(limited.reset(seed=0)[0])
+    assert not limited.step("<answer>Nobody</answer>").done
+    assert limited.step("<answer>Nobody</answer>").info["ending"] == "wrong"
+    with pytest.raises(BadValue, match="`max_answers` must be"):
+        make_env(path=str(rows), index=str(index), max_answers=0)

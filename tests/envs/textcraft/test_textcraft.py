@@ -138,3 +138,60 @@ def test_render() -> None:
     env = start(goal="oak_sign")
     assert env.render() == "Goal: craft oak sign.\nYou have nothing."
     assert env.render("image") is None
+
+
+def test_goals_of_the_splits_are_disjoint() -> None:
+    for depth in (1, 2, 3, 4, None):
+        goals = {
+            split: {env.reset(seed=seed)[1]["goal"] for seed in range(600)}
+            for split in ("train", "test")
+            for env in [palestra.make("textcraft:All-v0", depth=depth, split=split)]
+        }
+        assert goals["train"]
+        assert goals["test"]
+        assert not goals["train"] & goals["test"]
+
+
+def test_the_task_is_the_goal() -> None:
+    env = palestra.make("textcraft:Depth2-v0")
+    ids = {}
+    for seed in range(300):
+        _, info = env.reset(seed=seed)
+        assert ids.setdefault(info["goal"], info["task_id"]) == info["task_id"]
+    assert len(set(ids.values())) == len(ids)
+
+
+def test_all_goals_are_numbered_by_depth() -> None:
+    env = palestra.make("textcraft:All-v0", order="agentgym")
+    infos = [env.reset(seed=seed)[1] for seed in range(env.num_tasks)]
+    assert len({info["goal"] for info in infos}) == env.num_tasks
+    assert [info["depth"] for info in infos] == sorted(info["depth"] for info in infos)
+    assert env.reset(seed=env.num_tasks + 3)[1]["goal"] == infos[3]["goal"]
+
+
+def test_feedback_of_agentgym_hides_recipes() -> None:
+    env = palestra.make("textcraft:Depth2-v0", feedback="agentgym")
+    env.reset(seed=0, options={"goal": "oak_sign"})
+    for action, reply in (
+        ("get 1 oak sign", "Could not find oak sign"),
+        ("get 1 unobtainium", "Could not find unobtainium"),
+        ("craft 4 stick using 2 oak planks", "Could not find enough items to craft stick"),
+        ("craft 1 oak log using 1 stick", "Could not find a valid recipe for oak log"),
+        ("get 2 oak log", "Got 2 oak log."),
+        ("craft 1 oak sign using 2 oak log", "Could not find a valid recipe for oak sign"),
+        ("craft 8 oak planks using 2 oak log", "Could not find a valid recipe for oak planks"),  # one at a time
+        ("craft 4 oak planks using 1 oak log", "Crafted 4 oak planks."),
+    ):
+        assert env.step(action).observation == reply
+    with pytest.raises(BadValue, match="`feedback` must be one of hints, agentgym"):
+        palestra.make("textcraft:Depth2-v0", feedback="none")
+
+
+def test_the_expert_solves_every_goal_with_the_rules_of_agentgym() -> None:
+    env = palestra.make("textcraft:All-v0", feedback="agentgym", order="agentgym")
+    for seed in range(0, env.num_tasks, 9):
+        env.reset(seed=seed)
+        step = env.step(env.expert_action())
+        while not step.done:
+            step = env.step(env.expert_action())
+        assert step.info["success"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palestra.envs.sciworld.tasks import TYPES
 from palestra.registry import list_envs
-from palestra.server.protocols.agentgym_tasks import TASKS, Task, family_envs, spread
+from palestra.registry.agentgym_tasks import TASKS, Task, family_envs, spread
 from tests.server.bad_envs import TRICKY
 from tests.server.servers import Client, Reply, Server, serving, until
 
