@@ -17,7 +17,7 @@ _NOUN = re.compile(r"[a-z]+(?:[ -][a-z]+)?")
 # Words that change the value of a number, or that make it a date or a time.
 _NOT_NOUN = re.compile(
     r"\b(?:hundreds?|thousands?|millions?|billions?|trillions?|dozens?|scores?|percent|per|pairs?|half|halves|thirds?|"
-    r"quarters?|tenths?|hundredths?|thousandths?|times|degrees?|squared|cubed|point|plus|minus|and|or|to|not|no|nor|but|"
+    r"quarters?|(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand)ths?|if|when|where|times|degrees?|squared|cubed|point|plus|minus|and|or|to|not|no|nor|but|"
     r"more|less|fewer|than|about|over|under|out|of|in|at|on|by|ago|later|earlier|before|after|bc|bce|ad|ce|am|pm|"
     r"january|february|march|april|may|june|july|august|september|october|november|december|st|nd|rd|th|k|m|bn)\b"
 )

@@ -44,6 +44,8 @@ _UNIT_QUOTIENT = re.compile(r"\\text\s*\{([^{}]*)\}\s*/\s*\\text\s*\{([^{}]*)\}"
 _CURRENCY_CODE = re.compile(r"^(?:US\s?\$|USD|US dollars)\s*(?=[\d.])", re.I)
 _ALL_REALS = re.compile(r"(?:the )?(?:set of )?all real (?:numbers|values)|all reals", re.I)
 _MAX_NUMBER_WORDS = 12
+_PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourths": 4}
+_PARTS |= {"fifth": 5, "fifths": 5, "sixth": 6, "sixths": 6, "eighth": 8, "eighths": 8, "tenth": 10, "tenths": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,10 @@ def _reduced(congruence: Congruence) -> frozenset[int] | None:
 
 
 def _is_residue(gold: str, congruence: Congruence, same: Same) -> bool:
-    """Return whether the gold answer is the only residue, so that the modulus is a remark."""
-    if len(congruence.residues) != 1:
+    """Return whether the gold answer is the only residue, which is reduced, so that the modulus is a remark."""
+    value = parse_value(congruence.residues[0]) if len(congruence.residues) == 1 else None
+    number = None if value is None else value.rational()
+    if number is None or not 0 <= number < congruence.modulus:
         return False
     return same(parse_answer(gold), Leaf(congruence.residues[0]))
 
@@ -210,9 +214,13 @@ def _compound(text: str) -> str | None:
 
 def _spelled(text: str) -> str | None:
     """Replace the number words at the start of a text by digits, if at most a unit follows."""
-    words = text.split(" ")
+    words = text.replace("-", " ").split()
     for count in range(min(len(words), _MAX_NUMBER_WORDS), 0, -1):
         number = read_number_words(" ".join(words[:count]))
         if number is not None:
-            return " ".join([str(number), *words[count:]])
+            rest = words[count:]
+            if len(rest) == 1 and rest[0].casefold() in _PARTS:
+                return f"{number}/{_PARTS[rest[0].casefold()]}"
+            known = len(rest) <= 3 and not any(read_number_words(word) is not None for word in rest)
+            return " ".join([str(number), *rest]) if known else None
     return None

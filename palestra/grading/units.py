@@ -73,7 +73,9 @@ _UNIT_NAMES = {alias: unit for unit, aliases in _ALIASES.items() for alias in al
 _MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _NOT_UNIT = re.compile(
     "and|or|pi|sin|cos|tan|log|ln|exp|sqrt|sec|csc|cot|arcsin|arccos|arctan|mod|times|plus|minus|over|half|third|"
-    "quarter|dozen|squared|cubed|if|for|when|where|with|is|are|of|negative|infinity|[exyz]"
+    "quarter|dozen|squared|cubed|if|for|when|where|with|is|are|of|negative|infinity|[exyz]|to|through|divided|by|not|but|"
+    "instead|modulo|less|more|than|from|point|pairs?|hal(?:f|ves)|thirds|quarters|(?:four|fif|six|seven|eigh|nin|ten|"
+    "hundred|thousand|million)ths?"
 )
 _CURRENCY = {"$": "dollar", "US$": "dollar", "€": "euro", "£": "sterling", "¥": "yen", "₹": "rupee"}
 _CURRENCY |= {"Rs": "rupee", "Rs.": "rupee"}
@@ -145,6 +147,8 @@ def _quantity_with_words(text: str, match: re.Match[str], unit: str) -> Quantity
     is_word = match.re is _WORD_UNIT
     if is_word and len(words) < 2 and name not in _TABLE:
         return Quantity(text, unit)  # a product such as 2 x
+    if any(word in _SPELLED for word in words.casefold().split(" ")):
+        return Quantity(text, unit)  # several numbers, as in "1 in three"
     if _NOT_UNIT.fullmatch(first) or (is_word and not _is_number(body)):
         return Quantity(text, unit)  # an expression such as 2 sin t
     return Quantity(body, unit or name)

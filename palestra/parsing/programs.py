@@ -53,20 +53,17 @@ def read_program(reply: str, names: Collection[str] = ()) -> str | None:
         for block in reversed(blocks):
             if not wanted.isdisjoint(_defined(block.code)):
                 return block.code
-    defined = [_defined(block.code) for block in blocks]
-    earlier: list[set[str]] = []  # names defined before each block
-    seen: set[str] = set()
-    for found in defined:
-        earlier.append(set(seen))
-        seen |= found
-    for index in reversed(range(len(blocks))):
+    programs = [index for index, block in enumerate(blocks) if _STATEMENT.search(block.code)]
+    first_definition: dict[str, int] = {}
+    for index in programs:
+        for name in _defined(blocks[index].code):
+            first_definition.setdefault(name, index)
+    for index in reversed(programs):
         code, before = blocks[index]
-        shows = _EXAMPLE.search(before) is not None and _PROGRAM.search(before) is None
-        if shows and any(_STATEMENT.search(block.code) for block in blocks[:index]):
+        if index > programs[0] and _EXAMPLE.search(before) and not _PROGRAM.search(before):
             continue  # an example of the program above
-        if earlier[index] and not earlier[index].isdisjoint(set(_CALLED.findall(code)) - defined[index]):
-            continue  # a call of a function that an earlier block defines
-        if _STATEMENT.search(code):
+        called = set(_CALLED.findall(code)) - _defined(code)
+        if not any(first_definition.get(name, index) < index for name in called):  # else, it uses the program above
             return code
     return blocks[-1].code
 
