@@ -1,4 +1,4 @@
-"""Families with many variants of one environment. Only the ids listed here are checked in full."""
+"""Ids that are checked in full, and variants of them that have shorter checks."""
 
 from __future__ import annotations
 
@@ -16,4 +16,11 @@ VARIANTS = [
     for family, main in MAIN.items()
     for env_id in palestra.list_envs(family)
     if env_id not in main and not palestra.get_spec(env_id).needs_data
+]
+EVERY = [  # ids that tests/conformance/test_every_env.py checks; reasoning-gym and ScienceWorld have their own files
+    env_id
+    for env_id in palestra.list_envs()
+    if not env_id.startswith(("rg:", "sciworld:"))
+    and env_id not in VARIANTS
+    and not palestra.get_spec(env_id).needs_data
 ]
