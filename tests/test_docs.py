@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from palestra.cli import main
+from tests import warm_process
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,7 +38,7 @@ def run_command(args: list[str], folder: Path) -> tuple[int, str]:
         with chdir(folder), redirect_stdout(StringIO()), redirect_stderr(stderr):
             return main(args), stderr.getvalue()
     command = [sys.executable, "-m", "palestra", *args]
-    done = subprocess.run(command, cwd=folder, input="", capture_output=True, text=True, check=False)
+    done = warm_process.run(command, cwd=folder, capture_output=True)
     return done.returncode, done.stderr
 
 
@@ -53,7 +53,7 @@ def test_page_examples_run(page: str, tmp_path: Path) -> None:
         package.mkdir()
         (package / "__init__.py").touch()
         (package / "higher_lower.py").write_text(shown.split("print(check_env")[0])
-    done = subprocess.run([sys.executable, "-c", shown], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warm_process.run([sys.executable, "-c", shown], cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import palestra
+from tests import warm_process
 
 ROOT = Path(palestra.__file__).parent
 
@@ -68,10 +70,15 @@ def imports(tree: ast.AST, path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value.partition(":")[0]
 
 
+@cache
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    return list(imports(ast.parse(path.read_text()), path))
+
+
 def violations(path: Path, module: str) -> list[str]:
     package = package_of(module)
     problems = []
-    for line, name in imports(ast.parse(path.read_text()), path):
+    for line, name in imports_of(path):
         top = name.split(".")[0]
         if top == "torch" and package not in TORCH_PACKAGES:
             problems.append(f"{path.name}:{line}: {package} must not import torch")
@@ -108,6 +115,8 @@ BLOCKED_IMPORT = """
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("ignore")
 package, blocked = sys.argv[1], set(sys.argv[2].split(","))
+for name in [name for name in sys.modules if name.split(".")[0] == "palestra"]:
+    del sys.modules[name]  # the process has imported some packages already
 
 class Block:
     @staticmethod
@@ -136,19 +145,22 @@ def test_packages_import_with_the_layers_above_blocked(package: str) -> None:
         assert package == "compat"  # this package does not exist yet
         return
     blocked = {name for name, rank in RANK.items() if rank >= RANK[package] and name != package}
-    done = subprocess.run(
-        [sys.executable, "-c", BLOCKED_IMPORT, package, ",".join(sorted(blocked))], capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", BLOCKED_IMPORT, package, ",".join(sorted(blocked))]
+    done = warm_process.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
 def dependencies(path: Path, module: str, names: set[str]) -> set[str]:
     """Return the modules of `names` that a file imports, except imports under TYPE_CHECKING."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-    targets = {name for _, name in imports(tree, path)}
+    text = path.read_text()
+    if "TYPE_CHECKING" in text:
+        tree = ast.parse(text)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+                node.body = []
+        targets = {name for _, name in imports(tree, path)}
+    else:
+        targets = {name for _, name in imports_of(path)}
     packages = {name.rpartition(".")[0] for name in targets if name in names}
     return {name for name in targets if name in names and name != module and name not in packages}
 

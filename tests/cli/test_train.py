@@ -20,10 +20,11 @@ from palestra.cli import main
 from palestra.training.config import SECTIONS
 from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.reporting.metrics import read
+from tests import warm_process
 
 GAME = "game:GuessTheNumber-v0-easy"
 TINY = [
-    *("--env", GAME, "--model", "default:0.1M", "--episodes", "16", "--warm-start", "64", "--eval-episodes", "8"),
+    *("--env", GAME, "--model", "default:0.1M", "--episodes", "16", "--warm-start", "16", "--eval-episodes", "8"),
     *("--threads", "1", "--save-every", "1", "--eval-every", "2"),
 ]
 
@@ -253,7 +254,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
         "sys.exit(main(['train', *sys.argv[1:]]))\n"
     )
     command = [*TINY, "--steps", "1", "--out", "run"]
-    done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+    done = warm_process.run([sys.executable, "-c", code, *command], capture_output=True)
     assert done.returncode == 3
     assert done.stderr.startswith("palestra: store failed: cannot write the checkpoint run/checkpoints/step-0")
     assert done.stderr.count("\n") == 1
@@ -262,7 +263,9 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
     assert "resumed" not in capsys.readouterr().err
 
 
-LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--out", "run"]
+LONG = [*TINY, "--steps", "6", "--warm-start", "96", "--warm-lr", "0.01", "--out", "run"]
+# SIGINT is tested in a new process, because the program must set its own handler.
+START = {signal.SIGINT: subprocess.Popen, signal.SIGKILL: warm_process.Popen}
 
 
 @pytest.fixture(scope="module")
@@ -279,8 +282,8 @@ def test_a_stopped_run_resumes_with_the_same_command(
     number: signal.Signals, uninterrupted: list[dict[str, Any]]
 ) -> None:
     command = [sys.executable, "-m", "palestra", "train", *LONG]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+    start: Any = START[number]
+    process = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not process.stdout.readline().startswith("step 3/"):
         assert process.poll() is None
     process.send_signal(number)
@@ -300,7 +303,7 @@ def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None
     controller, terminal = pty.openpty()
     env = os.environ | {"TERM": "xterm"}
     command = [sys.executable, "-m", "palestra", "train", *LONG, "--out", "tty"]
-    process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env=env)
+    process = warm_process.Popen(command, stdout=terminal, stderr=terminal, env=env)
     os.close(terminal)
     text, refused = "", None
     while True:

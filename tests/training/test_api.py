@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from palestra.errors import BadValue
 from palestra.rollout import read
 from palestra.training.api import _env_settings
 from palestra.types import Step
+from tests import warm_process
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GAME = "game:GuessTheNumber-v0-easy"
@@ -95,7 +95,7 @@ def test_environments_by_class_function_and_factory(tmp_path: Path) -> None:
 
 def test_the_example_script(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / "custom_training.py"), "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warm_process.run(command, cwd=tmp_path, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("success ")
     assert (tmp_path / "runs" / "parity" / "metrics.jsonl").exists()
