@@ -1,6 +1,6 @@
 """Measure how many wrong programs the hidden tests of generated programming tasks reject.
 
-    python benchmarks/code_mutants.py [--tasks Puzzles] [--levels easy medium hard] [--seeds 40] [--json]
+    python benchmarks/code_mutants.py [--tasks Puzzles Algorithms] [--levels easy medium hard] [--seeds 40] [--json]
 
 A mutant is the reference solution with one change: another comparison, operator, constant or function, a negated
 condition, or a missing branch, condition or statement. A mutant that passes the hidden tests is run on many more random
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from palestra.envs.code.algorithms import Algorithms
 from palestra.envs.code.boundaries import Hints, hidden_tests
 from palestra.envs.code.bugs import LimitExceeded, compile_limited, parse
 from palestra.envs.code.compose import generate_program
@@ -29,7 +30,7 @@ from palestra.envs.code.puzzles import Puzzles
 from palestra.grading import CallTest
 
 REQUIRED = 0.95  # share of the non-equivalent mutants that the hidden tests must reject
-MAX_ITERATIONS = 20_000  # per input; a mutant with more iterations is treated as one that exceeds the time limit
+MAX_ITERATIONS = 100_000  # per input; a mutant with more iterations is treated as one that exceeds the time limit
 UNIFORM = Hints(numbers=tuple(range(-100, 101)), lengths=tuple(range(16)), letters="abcdefghijklmnopqrstuvwxyz")
 Args = tuple[Any, ...]
 
@@ -163,7 +164,10 @@ def verdicts(task: Task, *, trials: int) -> Iterator[tuple[str, str, str]]:
     tests = sorted(task.tests, key=lambda test: len(repr(test.args)))
     for operator, mutant in mutants(task.source):
         text = ast.unparse(mutant)
-        run = compile_limited(mutant, max_iterations=MAX_ITERATIONS)
+        try:
+            run = compile_limited(mutant, max_iterations=MAX_ITERATIONS)
+        except SyntaxError:  # for example, a nonlocal variable without an assignment
+            continue
         if any(rejected(run, test.args, test.expected[0]) for test in tests):
             yield operator, "rejected", text
             continue
@@ -186,7 +190,17 @@ def program_task(level: str, seed: int) -> Task:
     )
 
 
-TASKS: dict[str, Callable[[str, int], Task]] = {"Puzzles": program_task}
+def algorithm_task(level: str, seed: int) -> Task:
+    rng = Random(seed)
+    settings = Algorithms.levels[level]
+    item = None
+    while item is None:
+        problem = Algorithms.draw_program(rng, **settings)
+        item = Algorithms.make_item(rng, problem, **settings)
+    return Task(source=problem.source, tests=item.gold, sample=problem.small)
+
+
+TASKS: dict[str, Callable[[str, int], Task]] = {"Puzzles": program_task, "Algorithms": algorithm_task}
 
 
 def measure(name: str, levels: list[str], *, seeds: int, trials: int) -> tuple[Counter[tuple[str, str]], list[str]]:

@@ -6,7 +6,7 @@ import palestra
 
 MAIN = {  # family -> ids that tests/conformance/test_every_env.py checks in full
     "babyai": ("babyai:GoTo-v0", "babyai:SynthS5R2-v0"),
-    "code": ("code:Puzzles-v0-random", "code:Repair-v0-random"),
+    "code": ("code:Algorithms-v0-random", "code:Puzzles-v0-random", "code:Repair-v0-random"),
     "search": ("search:World-v0-3hop", "search:World-v0-mixed"),
     "sql": ("sql:Shop-v0", "sql:Mixed-v0"),
     "webshop": ("webshop:Shop-v0", "webshop:test-html"),

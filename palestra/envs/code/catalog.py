@@ -18,6 +18,7 @@ _DATA_SPECS = [
 
 _GENERATORS = {
     "Puzzles": ("puzzles:Puzzles", "write a function from its description, graded by hidden tests"),
+    "Algorithms": ("algorithms:Algorithms", "solve an algorithmic problem within a time limit, graded by hidden tests"),
     "Repair": ("repair:Repair", "fix the bugs in a program, graded by hidden tests"),
 }
 

@@ -68,13 +68,13 @@ class Puzzles(CodeTask):
         return f"def {FUNCTION}(*args):\n    return {value!r}"
 
 
-def choose_examples(rng: Random, cases: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+def choose_examples(rng: Random, cases: list[tuple[Any, Any]], count: int = EXAMPLES) -> list[tuple[Any, Any]]:
     """Choose cases with different results for the prompt. The largest inputs are used only if necessary."""
     order = sorted(range(len(cases)), key=lambda i: len(repr(cases[i][0])))
     small, large = order[: len(order) * 3 // 4], order[len(order) * 3 // 4 :]
     rng.shuffle(small)
     chosen: dict[str, int] = {}
     for i in small + large:
-        if len(chosen) < EXAMPLES:
+        if len(chosen) < count:
             chosen.setdefault(repr(cases[i][1]), i)
     return [cases[i] for i in sorted(chosen.values())]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import palestra
+from palestra.envs.code.algorithms import Algorithms
 from palestra.envs.code.compose import draw_program
 from palestra.envs.code.puzzles import Puzzles
 from palestra.envs.code.repair import Repair
@@ -22,7 +23,7 @@ from palestra.errors import BadValue, UnknownKeyword
 from palestra.types import text_of
 
 MATH: tuple[type[GeneratedTask], ...] = (Arithmetic, Algebra, NumberTheory, WordProblems)
-ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair)
+ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair, Algorithms)
 DRAWS = 20_000  # number of generated hard questions; the tests of slow generators use fewer
 
 
@@ -134,6 +135,8 @@ def test_arguments_override_the_level() -> None:
         (WordProblems, {"distractors": 7}, "distractors must be a whole number from 0 to 6"),
         (Geometry, {"size": 3}, "size must be a whole number from 10"),
         (Puzzles, {"steps": 9}, "steps must be a whole number from 1 to 8"),
+        (Algorithms, {"kinds": ["chess"]}, "kinds must be a non-empty list of names from subsequence"),
+        (Algorithms, {"examples": 0}, "examples must be a whole number from 1 to 10"),
         (Repair, {"bugs": 0}, "bugs must be a whole number from 1 to 3"),
         (Repair, {"level": "random", "classics": "yes"}, "classics must be True or False"),
     ],
