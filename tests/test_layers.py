@@ -22,7 +22,7 @@ ROWS = [
     {"errors"},
     {"types"},
     {"spec"},
-    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords"},
+    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders"},
     {"core"},
     {"parsing"},
     {"tools"},

@@ -6,14 +6,11 @@ Every setting of the training config has a command-line option. Running the same
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +20,7 @@ from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED
 from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
+from palestra.folders import check_unused
 from palestra.optional import require
 from palestra.plugins import import_modules
 from palestra.registry import get_spec
@@ -107,22 +105,18 @@ def run(args: argparse.Namespace) -> int:
     if os.environ.get("RANK", "0") != "0":  # under torchrun only rank 0 locks the folder and prints output
         _train(config, view=console.Silent(), resume=not args.overwrite, report=False)
         return 0
-    single = os.environ.get("WORLD_SIZE", "1") == "1"
-    _check_folder(folder, resume=args.resume, overwrite=args.overwrite)
+    _check_folder(folder, resume=args.resume)
     view = _view(args, config)
-    with _claimed(folder):
-        if args.overwrite and single:
-            _empty(folder)
-        try:
-            before = read(folder / FILE)
-            done = _train(config, view=view, resume=single or not args.overwrite)
-        except KeyboardInterrupt:
-            print(f"\n{_interrupted(folder)}", file=sys.stderr)
-            if holds_run(folder):
-                _report(folder)
-            return EXIT_INTERRUPTED
-        view.end()
-        _report(folder, log=view.note)
+    before = [] if args.overwrite else read(folder / FILE)
+    try:
+        done = _train(config, view=view, resume=not args.overwrite)
+    except KeyboardInterrupt:
+        print(f"\n{_interrupted(folder)}", file=sys.stderr)
+        if holds_run(folder):
+            _report(folder)
+        return EXIT_INTERRUPTED
+    view.end()
+    _report(folder, log=view.note)
     if args.json:
         print(json.dumps(_summary(done, folder)))
     elif not args.quiet:
@@ -232,46 +226,19 @@ def _parsed(text: str) -> Any:
 # The folder of the run
 
 
-def _check_folder(folder: Path, *, resume: bool, overwrite: bool) -> None:
+def _check_folder(folder: Path, *, resume: bool) -> None:
     """Check that the folder is writable and contains a run if `resume` is set; raise BadValue or StoreFailed if not."""
     if resume and not holds_run(folder):
         raise BadValue(f"there is no run to resume in {folder}; leave out --resume to start one")
     if resume and last_checkpoint(folder) is None:
         raise BadValue(f"the run in {folder} has no checkpoint yet; leave out --resume to start it again")
-    if overwrite and folder.is_dir() and any(folder.iterdir()) and not holds_run(folder):
-        raise BadValue(f"{folder} does not contain a run, so --overwrite does not delete it; choose another --out")
+    check_unused(folder, ours=holds_run(folder), what="training run")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
             pass
     except OSError as err:
         raise StoreFailed(f"cannot write to the folder {folder}: {err.strerror}. Choose another --out") from err
-
-
-@contextmanager
-def _claimed(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder so that only one process trains in it."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise BadValue(f"another process is training in {folder}; wait for it, or choose another --out") from err
-    else:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _empty(folder: Path) -> None:
-    """Delete the contents of the folder but not the folder itself, which is locked."""
-    try:
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-    except OSError as err:
-        raise StoreFailed(f"cannot delete the run in {folder}: {err}") from err
 
 
 # Training

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from palestra.errors import BadValue, StoreFailed
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--questions", metavar="FILE", help="JSONL file to write questions to, each with its answer and proof."
     )
+    parser.add_argument("--overwrite", action="store_true", help="Replace the files if they exist.")
     parser.add_argument(
         "--each",
         type=int,
@@ -46,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
         raise BadValue("nothing to write: give --out FILE for the pages, --questions FILE for questions, or both")
     if args.each < 1:
         raise BadValue(f"--each must be at least 1, got {args.each}")
+    for path in (args.out, args.questions):
+        if path and Path(path).exists() and not (args.overwrite and Path(path).is_file()):
+            raise BadValue(f"{path} already exists; choose another file, or replace it with --overwrite")
     world = World(args.seed, args.pages)
     start = time.monotonic()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from palestra.errors import BadValue, StoreFailed
+from palestra.folders import MANIFEST, check_unused, replace_folder, write_manifest
 from palestra.optional import require
 
 CONTEXT = 8192
@@ -104,9 +105,12 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
 
 
 def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a checkpoint in Hugging Face format atomically."""
+    """Write a checkpoint in Hugging Face format atomically; `overwrite` replaces one that this function wrote."""
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())) and not overwrite:
+    ours = overwrite and (folder / MANIFEST).is_file()
+    if overwrite or not (folder / MANIFEST).is_file():
+        check_unused(folder, ours=ours, what="model written by Palestra")
+    else:
         raise BadValue(f"{folder} already exists; choose another folder, or pass overwrite=True (--overwrite)")
     part = folder.with_name(f".{folder.name}.part")
     try:
@@ -114,12 +118,8 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, overwrite: bool = Fa
         model.save_pretrained(part)
         tokenizer.save_pretrained(part)
         json.loads((part / "config.json").read_text())
-        if folder.exists():
-            for old in folder.iterdir():
-                if old.is_file():
-                    old.unlink()
-            folder.rmdir()
-        part.rename(folder)
+        write_manifest(part)
+        replace_folder(part, folder)
     except OSError as err:
         raise StoreFailed(f"cannot write the model to {folder}: {err}") from err
     return folder

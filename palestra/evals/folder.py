@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from palestra import __version__
-from palestra.errors import BadValue, StoreFailed
+from palestra.errors import BadValue
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
 from palestra.evals.published import Published
 from palestra.evals.suite import Suite, SuiteEntry
+from palestra.folders import check_unused
 from palestra.reports.html import replace_file
 
 SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
@@ -123,24 +121,6 @@ def holds_evaluation(folder: Path) -> bool:
         return False
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `folder`, so that only one evaluation at a time writes to it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as err:
-        raise StoreFailed(f"cannot use the folder {folder}: {err.strerror}. Choose another --out") from err
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise BadValue(f"another process is evaluating in {folder}; wait for it, or choose another --out") from err
-    else:
-        yield
-    finally:
-        os.close(handle)
-
-
 def prepare_folder(
     folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, overwrite: bool = False, **more: Any
 ) -> None:
@@ -160,8 +140,8 @@ def prepare_folder(
                     "Choose another --out, or start over with --overwrite"
                 )
             return
-    elif (folder / EPISODES).exists() or (folder / "metrics.jsonl").exists():
-        raise BadValue(f"{folder} contains files of another program; choose another --out")
+    else:
+        check_unused(folder, ours=False, what="evaluation")
     write_settings(folder, plan, command, **more)
 
 

@@ -19,10 +19,11 @@ from typing import Any
 from palestra.agents import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue, ContextFull, EnvFailed
-from palestra.evals.folder import EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
+from palestra.evals.folder import EvaluationRecord, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
 from palestra.evals.run import EvalSettings, Evaluation, horizons, write_summary
 from palestra.evals.suite import Suite, with_overrides
+from palestra.folders import locked
 from palestra.plugins import import_object
 from palestra.rollout import Trajectory, Writer, stream
 from palestra.rollout.codec import from_json, to_json
@@ -70,7 +71,7 @@ async def rescore(
     plan = plan_of(suite, before.agent)
     plan["rescored"] = {"from": str(before.folder), "grader": grader}
     grade = None if grader is None else _grader(grader)
-    with locked(folder):
+    with locked(folder, activity="evaluating"):
         prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
         with Writer(folder / EPISODES) as store:
             outcomes = read_outcomes(folder)

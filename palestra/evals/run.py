@@ -14,11 +14,12 @@ from typing import Any
 
 from palestra.core import Env
 from palestra.evals.agents import EvaluatedAgent
-from palestra.evals.folder import SUMMARY, EvaluationRecord, locked, plan_of, prepare_folder, read_evaluation
+from palestra.evals.folder import SUMMARY, EvaluationRecord, plan_of, prepare_folder, read_evaluation
 from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, read_outcomes
 from palestra.evals.suite import Suite, SuiteEntry, resolve_tasks
 from palestra.evals.summary import Prices, summarise
 from palestra.evals.text import cells, sections, table_text
+from palestra.folders import locked
 from palestra.reports import html
 from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
@@ -100,7 +101,7 @@ async def run_evaluation(
     settings = settings or EvalSettings()
     folder = Path(folder)
     suite = resolve_tasks(suite)
-    with locked(folder):
+    with locked(folder, activity="evaluating"):
         async with agent:
             plan = plan_of(suite, agent.describe())
             more = {"published": suite.published.to_json()} if suite.published else {}

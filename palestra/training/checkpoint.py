@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from palestra.errors import StoreFailed
+from palestra.folders import damage, delete_written, recover_folder, replace_folder, write_manifest
 from palestra.training.distributed import full_tensor, shard_like
 from palestra.training.learner import Learner
 
@@ -47,38 +49,31 @@ def save_model(learner: Learner, folder: Path) -> None:
 
 def _replace(folder: Path, write: Callable[[Path], None]) -> None:
     """Call `write` with a temporary folder, then move that folder to `folder`, replacing any previous one."""
-    part, old = _temporary(folder, "part"), _temporary(folder, "old")
-    recover(folder)
+    part = _temporary(folder)
     try:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         write(part)
+        write_manifest(part)
         for file in part.rglob("*"):
             _sync(file)
-        if folder.exists():
-            folder.rename(old)
-        part.rename(folder)
+        replace_folder(part, folder)
         _sync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
     except (
         OSError,
         RuntimeError,
         SafetensorError,
     ) as err:  # torch and safetensors raise these if the disk is full
         shutil.rmtree(part, ignore_errors=True)
-        recover(folder)
+        recover_folder(folder)
         raise StoreFailed(f"cannot write the checkpoint {folder}: {err}. The previous checkpoint is intact") from err
 
 
-def recover(folder: Path) -> None:
-    """Restore the old folder if a process was killed between the two renames that replace it."""
-    old = _temporary(folder, "old")
-    if not old.exists():
-        return
-    if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-    else:
-        old.rename(folder)
+def saved_config(folder: Path) -> dict[str, Any]:
+    """Return the settings of the run that wrote a checkpoint, one table per section."""
+    state = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
+    tables: dict[str, Any] = json.loads(state["config"])
+    return tables
 
 
 def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
@@ -94,19 +89,29 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the complete checkpoints of a run, oldest first."""
-    complete = [path for path in (folder / "checkpoints").glob("step-*") if (path / STATE).exists()]
-    return sorted(complete, key=lambda path: int(path.name.removeprefix("step-")))
+    """Return the checkpoints of a run, oldest first; the last ones may be damaged."""
+    numbered = [path for path in (folder / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def newest_intact(folder: Path, log: Callable[[str], None]) -> Path | None:
+    """Return the newest checkpoint of a run whose files match its manifest, and log the damaged ones."""
+    for path in reversed(checkpoints(folder)):
+        problem = damage(path)
+        if problem is None:
+            return path
+        log(f"the checkpoint {path} is damaged ({problem}); using an older one")
+    return None
 
 
 def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints."""
     for path in checkpoints(folder)[: -keep or None]:
-        shutil.rmtree(path, ignore_errors=True)
+        delete_written(path)
 
 
-def _temporary(folder: Path, kind: str) -> Path:
-    return folder.with_name(f".{folder.name}.{kind}")
+def _temporary(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.part")
 
 
 def _sync(path: Path) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +24,7 @@ from palestra.agents import ChatAgent
 from palestra.engines.base import PolicyEngine
 from palestra.engines.registry import get_engine
 from palestra.errors import BadValue, EngineFailed
+from palestra.folders import check_unused, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
 from palestra.rollout.task_log import TaskLog, overlap
@@ -36,6 +36,7 @@ from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
+from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
 from palestra.training.run import TrainingRun
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 
@@ -81,6 +82,7 @@ class Trainer(ABC):
         if self.distributed.size > 1 and not self.distributed_support:
             raise BadValue(f"{type(self).__name__} runs in one process; start it without torchrun")
         self.folder = config.folder
+        self._lock = ExitStack()  # held by the main process until the run ends
         self.best = -1.0
         self.step = 0
         last = self.distributed.on_main(lambda: self._claim_folder(resume))
@@ -141,6 +143,7 @@ class Trainer(ABC):
                         self._save(self.step)
         finally:
             self.metrics.close()
+            self._lock.close()
         self.distributed.gather(None)  # barrier, so that no process exits while another one still communicates with it
         return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
 
@@ -310,24 +313,26 @@ class Trainer(ABC):
     def _claim_folder(self, resume: bool) -> Path | None:
         """Create the run folder, or return the checkpoint to continue from if the folder has one of the same config."""
         tables = json.loads(json.dumps(self.config.to_dict()))
-        settings = self.folder / "run.json"
-        complete = checkpoint.checkpoints(self.folder)
-        if complete and settings.exists() and resume:  # a folder without a checkpoint may be overwritten
-            saved = json.loads(settings.read_text())["config"]
+        self._lock.enter_context(locked(self.folder, activity="training"))
+        check_unused(self.folder, ours=holds_run(self.folder), what="training run")
+        last = checkpoint.newest_intact(self.folder, self.log) if resume else None
+        if last is None and resume and checkpoint.checkpoints(self.folder):
+            raise BadValue(f"all checkpoints in {self.folder} are damaged; start over with --overwrite (resume=False)")
+        if last is None:
+            delete_run(self.folder)
+        else:
+            saved = checkpoint.saved_config(last)
             changed = [f"{section}.{key}" for section, key in _differences(saved, tables)]
             if changed:
                 raise BadValue(
                     f"{self.folder} contains a run with different settings ({', '.join(changed)}). "
                     "Choose another --out, or start over with --overwrite"
                 )
-            return complete[-1]
-        if not resume:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        versions = {"palestra": __version__, "python": platform.python_version()}
-        versions |= {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-        settings.write_text(json.dumps({"config": tables, "versions": versions, "command": sys.argv}, indent=2) + "\n")
-        return None
+        if last is None or not readable_settings(self.folder):
+            versions = {"palestra": __version__, "python": platform.python_version()}
+            versions |= {name: version(name) for name in ("torch", "transformers", "tokenizers")}
+            write_settings(self.folder, {"config": tables, "versions": versions, "command": sys.argv})
+        return last
 
     def _load_reference(self, policy: Policy, last: Path | None) -> Policy:
         start = self.folder / "start"
@@ -342,7 +347,8 @@ class Trainer(ABC):
             self.learner.reference = self.learner.policy.frozen()
 
     def _save(self, step: int) -> None:
-        state = {"step": step, "best": self.best, **self.state()}
+        config = json.dumps(self.config.to_dict())
+        state = {"step": step, "best": self.best, "config": config, **self.state()}
         checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
         if self.distributed.is_main:
             checkpoint.prune(self.folder, self.config.run.keep)

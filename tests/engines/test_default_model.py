@@ -110,7 +110,7 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
         default_model("2M")
     model, tokenizer = default_model("0.1M")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(BadValue, match="already exists"):
+    with pytest.raises(BadValue, match="is a file, not a folder"):
         save(model, tokenizer, tmp_path / "file")
     with pytest.raises(StoreFailed, match="cannot write"):
         save(model, tokenizer, "/proc/nowhere/model")

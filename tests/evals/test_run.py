@@ -23,9 +23,10 @@ from palestra.evals import (
     run_evaluation,
     suite_entry,
 )
-from palestra.evals.folder import differences, locked
+from palestra.evals.folder import differences
 from palestra.evals.outcomes import read_outcomes
 from palestra.evals.report import write_report
+from palestra.folders import locked
 from palestra.rollout import read
 from tests.engines.stub_server import Stub
 from tests.evals.players import GAME, Flaky
@@ -151,7 +152,7 @@ def test_folders_of_other_programs_are_rejected(tmp_path: Path) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(BadValue, match="another process is evaluating"):
+    with locked(tmp_path, activity="evaluating"), pytest.raises(BadValue, match="another process is evaluating"):
         run(suite(GAME, n=1), "expert", tmp_path)
 
 

@@ -15,6 +15,7 @@ from palestra.engines import Sampling
 from palestra.engines.default_model import default_model
 from palestra.engines.local.engine import LocalEngine
 from palestra.errors import BadValue, StoreFailed
+from palestra.folders import recover_folder
 from palestra.rollout.samples import TrainingSample
 from palestra.training import checkpoint, memory
 from palestra.training.learner import Learner
@@ -196,7 +197,7 @@ def test_a_kill_between_the_two_renames_is_repaired(tmp_path: Path) -> None:
     learner = learner_of()
     checkpoint.save_model(learner, tmp_path / "best")
     (tmp_path / "best").rename(tmp_path / ".best.old")
-    checkpoint.recover(tmp_path / "best")
+    recover_folder(tmp_path / "best")
     assert (tmp_path / "best" / "config.json").exists()
     assert not (tmp_path / ".best.old").exists()
 

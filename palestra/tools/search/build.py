@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palestra.errors import BadValue
+from palestra.folders import replace_folder, write_manifest
 from palestra.tools.search import layout
 from palestra.tools.search.analysis import DROPPED, analyser, raw_words
 from palestra.tools.search.dense import Encoder
@@ -61,9 +62,8 @@ def build(
     try:
         _write_index(passages, partial, k1, b, analyse, encoder, progress or (lambda *_: None))
         partial.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        partial.rename(target)
+        write_manifest(partial)
+        replace_folder(partial, target)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise

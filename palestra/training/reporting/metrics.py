@@ -10,7 +10,7 @@ import json
 import math
 import os
 import secrets
-import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -84,7 +84,8 @@ class TensorBoard:
             require("tensorboard.compat.proto.event_pb2", extra="train").Event,
             require("tensorboard.compat.proto.summary_pb2", extra="train").Summary,
         )
-        shutil.rmtree(folder, ignore_errors=True)  # a killed process may have left truncated or duplicate events
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()  # a killed process may have left truncated or duplicate events
         try:
             self._writer: Any = writer(str(folder))
             for row in rows:
@@ -153,15 +154,23 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the complete rows of a metrics file, or an empty list if the file does not exist."""
+    """Return the rows of a metrics file, or an empty list if the file does not exist.
+
+    The last line may be incomplete after a crash. Any other damaged line is skipped with a warning.
+    """
     if not path.exists():
         return []
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
         try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break  # an incomplete line left by a crash
+            row = json.loads(line)
+            if not isinstance(row["step"], int):
+                raise ValueError
+            rows.append(row)
+        except (ValueError, TypeError, KeyError):
+            if number < len(lines):
+                warnings.warn(f"{path}: line {number} is damaged and was skipped", RuntimeWarning, stacklevel=2)
     return rows
 
 

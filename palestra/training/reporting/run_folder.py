@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.errors import BadValue, ParsingFailed
-from palestra.reports.html import mixed
+from palestra.errors import BadValue, ParsingFailed, StoreFailed
+from palestra.folders import delete_files, delete_written, recover_folder
+from palestra.reports.html import mixed, replace_file
 from palestra.training.config_values import parse_weight
 from palestra.training.reporting import metrics
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 SETTINGS = "run.json"
 MAX_READ = 64  # maximum number of episodes read from a file, which may be large, to select examples
 Row = Mapping[str, Any]
+_FILES = (  # patterns of the files that a run writes, besides those in folders with a manifest
+    *(SETTINGS, "metrics.jsonl", "metrics.part", "training_tasks.txt", "report.html", "curve.png"),
+    *("wandb.json", "wandb.part", "start.pt", "tensorboard/events.out.tfevents.*"),
+    "trajectories/step-*.jsonl.gz",
+    "checkpoints/step-*/manifest.json",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,12 +117,40 @@ def read_run(folder: str | Path) -> RunRecord:
 
 
 def holds_run(folder: Path) -> bool:
-    return (folder / SETTINGS).is_file()
+    """Return whether a training run was started in this folder; its files may be damaged."""
+    return (folder / SETTINGS).is_file() or (folder / "checkpoints").is_dir()
+
+
+def readable_settings(folder: Path) -> bool:
+    """Return whether the settings file of a run exists and is intact."""
+    try:
+        return isinstance(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), dict)
+    except (OSError, ValueError):
+        return False
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings file of a run, atomically."""
+    replace_file(folder / SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
+
+
+def delete_run(folder: Path) -> None:
+    """Delete the files of a run, and nothing else that is in its folder."""
+    models = [folder / "last", folder / "best", folder / "start", *(folder / "checkpoints").glob("step-*")]
+    try:
+        for path in models:
+            recover_folder(path)
+            delete_written(path)
+            shutil.rmtree(path.with_name(f".{path.name}.part"), ignore_errors=True)
+        delete_files(folder, [str(path.relative_to(folder)) for pattern in _FILES for path in folder.glob(pattern)])
+    except OSError as err:
+        raise StoreFailed(f"cannot delete the run in {folder}: {err}") from err
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def last_checkpoint(folder: Path) -> int | None:
     """Return the step of the newest complete checkpoint, or None."""
-    complete = [path.parent.name for path in (folder / "checkpoints").glob("step-*/trainer.pt")]
+    complete = [path.parent.name for path in (folder / "checkpoints").glob("step-*/manifest.json")]
     return max((int(name.removeprefix("step-")) for name in complete), default=None)
 
 

@@ -1,0 +1,68 @@
+"""Test that a run continues from the newest intact checkpoint if files of its folder are damaged."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from palestra.errors import BadValue
+from palestra.training import train
+from tests.training.test_sync_trainer import curve, tiny
+
+
+def cut(name: str) -> Callable[[Path], None]:
+    """Return a function that truncates a file of the newest checkpoint."""
+
+    def truncate(run: Path) -> None:
+        path = run / "checkpoints" / "step-2" / name
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+    return truncate
+
+
+@pytest.fixture(scope="module")
+def whole(taught: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tiny(tmp_path_factory.mktemp("whole") / "run", steps=2, model=taught)).folder
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "trainer": cut("trainer.pt"),
+    "weights": cut("model.safetensors"),
+    "manifest": cut("manifest.json"),
+    "config": lambda run: (run / "checkpoints" / "step-2" / "config.json").unlink(),
+    "folder": lambda run: shutil.rmtree(run / "checkpoints" / "step-2"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_an_older_checkpoint_replaces_a_damaged_one(kind: str, whole: Path, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole, tmp_path / "run")
+    DAMAGE[kind](run)
+    messages: list[str] = []
+    again = train(tiny(run, steps=2, model=taught), log=messages.append)
+    before = train(tiny(whole, steps=2, model=taught))  # finished, so nothing is played
+    assert curve(again.rows) == curve(before.rows)
+    assert any("step-2 is damaged" in message for message in messages) == (kind != "folder")
+
+
+def test_a_damaged_settings_file_is_written_again(whole: Path, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole, tmp_path / "run")
+    (run / "run.json").write_text('{"config": {')
+    assert train(tiny(run, steps=2, model=taught)).rows
+    assert '"versions"' in (run / "run.json").read_text()
+    with pytest.raises(BadValue, match="different settings"):
+        train(tiny(run, steps=2, model=taught, lr=0.5))
+
+
+def test_a_run_without_an_intact_checkpoint_is_not_deleted(whole: Path, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole, tmp_path / "run")
+    for state in run.glob("checkpoints/*/trainer.pt"):
+        state.write_bytes(b"")
+    with pytest.raises(BadValue, match="all checkpoints in .* are damaged; start over with --overwrite"):
+        train(tiny(run, steps=2, model=taught))
+    assert (run / "best" / "model.safetensors").exists()
