@@ -6,7 +6,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from palestra.parsing import boxed, clip, last_boxed, read_int, read_ints
+from palestra.parsing import (
+    boxed,
+    clip,
+    fenced,
+    last_boxed,
+    plain,
+    read_answer,
+    read_command,
+    read_int,
+    read_ints,
+    read_number_words,
+    read_program,
+)
 
 BOX = "\\boxed{"
 MEGA = 1 << 20
@@ -144,3 +156,98 @@ def test_clip_limits_length_and_removes_control_characters(text: str, limit: int
     clipped.encode()  # contains no unpaired surrogates
     if len(text) <= limit and text.isprintable():
         assert clipped == text
+
+
+@given(pieces.map("".join))
+def test_read_answer_equals_last_boxed_without_tags_and_thoughts(text: str) -> None:
+    assert read_answer(text) == last_boxed(text)
+
+
+MARKUP = [
+    "\\text{%s}",
+    "\\mathbf{%s}",
+    "$%s$",
+    "\\(%s\\)",
+    "**%s**",
+    "*%s*",
+    "`%s`",
+    '"%s"',
+    "\\boxed{%s}",
+    "Answer: %s",
+]
+MARKUP += ["%s.", " %s ", "<answer>%s</answer>", "The final answer is %s", "```\n%s\n```"]
+WORDS = st.sampled_from(["up", "5", "-3", "Marie Curie", "x+1", "1 2 3"])
+
+
+@given(WORDS, st.lists(st.sampled_from(MARKUP), max_size=3, unique_by=lambda layer: layer.strip()[0]))
+def test_plain_removes_layers_of_markup(word: str, layers: list[str]) -> None:
+    text = word
+    for layer in layers:
+        text = layer % text
+    assert plain(text) == word
+
+
+@given(st.text() | st.lists(st.sampled_from([*"\\{}$*_`'\".:<>= \n", "\\text{", "answer", "is", "```"])).map("".join))
+def test_plain_accepts_any_text_and_is_idempotent(text: str) -> None:
+    once = plain(text)
+    assert len(once) <= len(text) + 2  # an arrow may be longer than \\to
+    assert plain(plain(once)) == plain(once)
+
+
+@given(
+    st.text() | st.lists(st.sampled_from(["Action:", "\n", "```", "<action>", "</action>", BOX, "}", "a"])).map("".join)
+)
+def test_read_command_accepts_any_text(text: str) -> None:
+    assert "\n" not in read_command(text)
+
+
+UNITS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+)
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+
+
+def in_words(number: int) -> str:
+    if number < 0:
+        return f"minus {in_words(-number)}"
+    for size, name in ((10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred")):
+        if number >= size:
+            rest = f" and {in_words(number % size)}" if number % size else ""
+            return f"{in_words(number // size)} {name}{rest}"
+    if number < 20:
+        return [*UNITS.split(), "eighteen", "nineteen"][number]
+    return TENS.split()[number // 10 - 2] + (f"-{in_words(number % 10)}" if number % 10 else "")
+
+
+@given(st.integers(-(10**12) + 1, 10**12 - 1))
+@example(0)
+@example(1_000_001)
+def test_number_words(number: int) -> None:
+    assert read_number_words(in_words(number)) == number
+
+
+@pytest.mark.parametrize("text", ["", "and", "two two", "ten five", "hundred", "twenty zero", "one thousand million x"])
+def test_other_words_are_not_numbers(text: str) -> None:
+    assert read_number_words(text) is None
+
+
+# Each case would take minutes with a quadratic-time algorithm.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nx\n```\n" * 20_000,
+        "".join(f"```python\ndef f{n}(): pass\n```\n" for n in range(10_000)),
+        "```python\n" + "a " * 200_000 + "\n```\n```\nb\n```",
+        "```python\n" + "a" * 500_000 + "\n```\n```\n" + " " * 500_000 + "\n```",
+        "```\n" * 100_000,
+    ],
+    ids=range(5),
+)
+def test_programs_are_found_in_linear_time(text: str) -> None:
+    assert read_program(text) is None or read_program(text, ["f"]) is not None
+    read_command(text)
+
+
+def test_a_single_block_is_the_program_in_any_form() -> None:
+    for code in ("", "2", "SELECT 1", "print(1)", "    x"):
+        assert read_program(f"Example output:\n{fenced(code)}") == code

@@ -40,9 +40,10 @@ _WRAPPERS = (
     ("`", "`"),
     ("<answer>", "</answer>"),
 )
+_LABEL = r"(?:the\s+)?(?:final\s+)?answer\s*[*_]{0,2}(?:is\s*:?|:|=)"
 _PREFIX = re.compile(
-    r"(?:(?:\\text\s*\{\s*)?[*_]{0,2}(?:the\s+)?(?:final\s+)?answer\s*[*_]{0,2}(?:is\s*:?|:|=)[*_]{0,2}\s*\}?"
-    r"|\\approx(?![A-Za-z])|=)\s*",
+    rf"(?:(?:[*_]{{1,2}}(?=[^*_]*[*_]{{1,2}}\s+\S))?{_LABEL}(?:[*_]{{1,2}}(?=\s))?"  # Answer: 5, or **Answer:** 5
+    rf"|\\text\s*\{{\s*{_LABEL}\s*\}}|\\approx(?![A-Za-z])|=)\s*",
     re.I,
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))")

@@ -277,7 +277,7 @@ def _as_group(node: Node) -> Node:
 def _rows(node: Node) -> tuple[tuple[Node, ...], ...] | None:
     if isinstance(node, Matrix):
         return node.rows
-    if isinstance(node, Group) and node.bracket in ("(", "["):
+    if isinstance(node, Group) and node.bracket in ("(", "[") and node.closed[0] == node.closed[1]:
         if all(isinstance(item, Group) and item.bracket in ("(", "[") for item in node.items):
             return tuple(item.items for item in node.items if isinstance(item, Group))
         return (node.items,)

@@ -72,7 +72,7 @@ def same_set(gold: str, answer: str, same: Same) -> bool:
     if "mod" in answer:
         one, two = parse_congruence(gold), parse_congruence(answer)
         if two is not None:
-            return _same_congruence(one, two) if one is not None else _is_residue(gold, two, same)
+            return _same_congruence(one, two) if one is not None else _is_residue(gold, two)
     if _SIGN.search(gold) is None or _SIGN.search(answer) is None:
         return False
     left, right = parse_excluded(gold, same), parse_excluded(answer, same)
@@ -122,13 +122,14 @@ def _reduced(congruence: Congruence) -> frozenset[int] | None:
     return frozenset(numbers)
 
 
-def _is_residue(gold: str, congruence: Congruence, same: Same) -> bool:
+def _is_residue(gold: str, congruence: Congruence) -> bool:
     """Return whether the gold answer is the only residue, which is reduced, so that the modulus is a remark."""
+    expected = parse_value(gold)
     value = parse_value(congruence.residues[0]) if len(congruence.residues) == 1 else None
     number = None if value is None else value.rational()
-    if number is None or not 0 <= number < congruence.modulus:
+    if expected is None or value is None or number is None or not 0 <= number < congruence.modulus:
         return False
-    return same(parse_answer(gold), Leaf(congruence.residues[0]))
+    return value.same(expected)
 
 
 def parse_excluded(text: str, same: Same) -> Excluded | None:

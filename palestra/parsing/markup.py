@@ -44,8 +44,8 @@ _PAIRS = (
 )
 _LABEL = re.compile(
     r"[*_]{0,2}(?:(?:so|therefore|thus|hence),?\s+)?(?:(?:the|my|our)\s+)?(?:(?:final|correct|next|best)\s+){0,2}"
-    r"(?:(?:answer|action|move|command|guess|choice)(?:[*_]{0,2}\s*[:=]|\s+is\b[*_]{0,2}\s*:?)"
-    r"|(?:result|output|solution)[*_]{0,2}\s*:)[*_]{0,2}\s*",
+    r"(?:(?:answer|action|move|command|guess|choice)(?:[*_]{0,2}\s*[:=]|\s+is\b(?:[*_]{0,2}\s*:)?)"
+    r"|(?:result|output|solution)[*_]{0,2}\s*:)(?:[*_]{1,2}(?=\s))?\s*",
     re.I,
 )
 
@@ -89,17 +89,19 @@ def _without_layer(text: str) -> str:
     text = text.strip()
     if text.endswith(".") and not text.endswith(".."):
         text = text[:-1].rstrip()
-    label = _LABEL.match(text)
-    if label is not None and label.end() < len(text):
-        return text[label.end() :]
     fence = _FENCE.fullmatch(text)
     if fence is not None:
         return fence[1] if fence[2] is None else fence[2]
     for opening, closing in _PAIRS:
         if text.startswith(opening) and text.endswith(closing) and len(text) > len(opening) + len(closing):
             inner = text[len(opening) : -len(closing)]
-            if opening == "**" or (opening not in inner and closing not in inner):  # x**2 may be a power
+            if opening not in inner and closing not in inner:
                 return inner
+    label = _LABEL.match(text)
+    if label is not None and label.end() < len(text):
+        return text[label.end() :]
+    if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        return text[2:-2]  # the text contains powers such as x**2
     wrapped = _WRAPPED.match(text)
     if wrapped is not None and _closing_brace(text, wrapped.end()) == len(text) - 1:
         return text[wrapped.end() : -1]
