@@ -85,6 +85,16 @@ class Trainer(ABC):
         self._lock = ExitStack()  # held by the main process until the run ends
         self.best = -1.0
         self.step = 0
+        self._env_provider: EnvProvider | None = None
+        try:
+            self._set_up(resume)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _set_up(self, resume: bool) -> None:
+        """Claim the folder, load the model and create the learner, the engine and the metrics."""
+        config = self.config
         last = self.distributed.on_main(lambda: self._claim_folder(resume))
         self.fresh = last is None
         policy = load_policy(config, None if last is None else str(last), self.distributed)
@@ -108,7 +118,6 @@ class Trainer(ABC):
         )
         self.task_log = TaskLog(self.folder if self.distributed.is_main else None, from_step=self.step if last else -1)
         self.engine = self._make_engine(policy)
-        self._env_provider: EnvProvider | None = None
 
     @abstractmethod
     async def prepare(self) -> None:

@@ -72,7 +72,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         (["--resume"], "pass --out FOLDER to select the run"),
         (["--resume", "--out", "nothing"], "nothing contains no run"),
         (["--report", "--out", "nothing"], "nothing contains no run"),
-        (["--env", GAME, "--out", "letters", "--overwrite"], "letters does not contain a run"),
+        (["--env", GAME, "--out", "letters", "--overwrite"], "letters is not empty and contains no training run"),
     ],
 )
 def test_usage_errors_print_one_sentence_and_exit_with_2(
@@ -114,13 +114,14 @@ def test_other_verbs_name_the_nearest_flag_too(capsys: pytest.CaptureFixture[str
     assert "Did you mean --json?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("out", ["/dev/null/run", "a_file"])
-def test_an_unwritable_folder_is_named_in_the_error(out: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("a_file").touch()
-    assert main(["train", *TINY, "--out", out]) == 3
+def test_an_unwritable_folder_is_named_in_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *TINY, "--out", "/dev/null/run"]) == 3
     err = capsys.readouterr().err
-    assert f"cannot write to the folder {out}" in err
+    assert "cannot write to the folder /dev/null/run" in err
     assert "Choose another --out" in err
+    Path("a_file").touch()
+    assert main(["train", *TINY, "--out", "a_file"]) == 2
+    assert "a_file is a file, not a folder" in capsys.readouterr().err
 
 
 def test_help_and_usage_errors_do_not_import_torch() -> None:
@@ -208,6 +209,7 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
         "report:",
         "curve:",
         "runs/r:",
+        "final",
     ]
     assert json.loads(Path("runs/r/run.json").read_text())["config"]["optimizer"]["lr"] == 1e-3
     for name in ("report.html", "curve.png", "last/config.json", "tensorboard"):
