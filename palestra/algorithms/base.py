@@ -95,8 +95,8 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     aggregate: Aggregate = option(
         "token",
-        "Aggregation of the token losses: token averages over all tokens, sequence averages within each "
-        "sequence first, and constant divides by max_tokens as in Dr. GRPO.",
+        "How to average the token losses: 'token' over all tokens, 'sequence' within each sequence and then over "
+        "sequences, or 'constant' to divide their sum by max_tokens as in Dr. GRPO.",
         choices=("token", "sequence", "constant"),
     )
     kl: float = option(
