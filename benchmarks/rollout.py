@@ -127,7 +127,7 @@ def show(report: dict[str, Any]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3, help="Number of measurements per side (default: 3).")
-    parser.add_argument("--quick", action="store_true", help="Run only one round.")
+    parser.add_argument("--quick", action="store_true", help="Run only one round with few episodes.")
     parser.add_argument("--no-peer", action="store_true", help="Skip verifiers, which may have to be downloaded.")
     parser.add_argument(
         "--peer-python",
@@ -136,7 +136,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
-    rounds = 1 if args.quick else args.rounds
+    rounds, share = (1, 8) if args.quick else (args.rounds, 1)
     pythons = {"ours": sys.executable, "bare": sys.executable}
     if not args.no_peer:
         pythons["verifiers"] = args.peer_python or python_with(PEER_HOME, PEER)
@@ -149,8 +149,9 @@ def main() -> int:
         for side in sides.values():
             side.request("load", url=url, messages=messages)
         for concurrency, episodes in ((64, 256), (CONCURRENCY, 2 * CONCURRENCY)):
-            report["concurrent"][str(concurrency)] = compare(sides, concurrency, rounds=rounds, episodes=episodes)
-        report["slow"] = slow_envs(sides["ours"], rounds=rounds, waves=16)
+            figures = compare(sides, concurrency, rounds=rounds, episodes=episodes // share)
+            report["concurrent"][str(concurrency)] = figures
+        report["slow"] = slow_envs(sides["ours"], rounds=rounds, waves=16 // share)
     report["missed"] = missed(report)
     if args.json:
         print(json.dumps(report, indent=1))

@@ -27,6 +27,33 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored under `make tes
 settings.register_profile("palestra", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("palestra")
 
+HERE = Path(__file__).parent
+# Files, and functions as FILE::FUNCTION, that take more than about 0.5 s or start servers, browsers or trainings
+SLOW = frozenset((HERE / "slow_tests.txt").read_text().split())
+# Files with the longest tests, which start first so that no worker has to wait for them at the end
+FIRST = {
+    "benchmarks/test_rollout_benchmark.py",
+    "cli/test_train.py",
+    "engines/test_default_model.py",
+    "server/test_ray_serve.py",
+    "test_docs.py",
+    "test_recipes.py",
+    "tools/test_sandbox.py",
+    "training/test_distributed.py",
+    "vector/test_ray.py",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark slow tests, and move files with long or slow tests to the front."""
+    files = {item: item.path.relative_to(HERE).as_posix() for item in items}
+    for item, file in files.items():
+        if file in SLOW or f"{file}::{getattr(item, 'originalname', item.name)}" in SLOW:
+            item.add_marker(pytest.mark.slow)
+    slow = {files[item] for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (files[item] not in FIRST, files[item] not in slow))
+
 
 def pytest_collection_finish() -> None:
     """Exclude imported modules from garbage collection, which would traverse them hundreds of times."""

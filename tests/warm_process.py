@@ -30,6 +30,7 @@ from typing import Any, TextIO
 
 PRELOAD = ("matplotlib.backends.backend_agg", "matplotlib.figure", "palestra.cli", "palestra.evals")
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
+_LOCK = threading.Lock()
 
 
 class Popen:
@@ -58,7 +59,8 @@ class Popen:
         self._connection, outside = socket.socketpair()
         with outside, Path(os.devnull).open() as nothing:
             streams = [nothing.fileno() if stdin is None else stdin, outside_out, outside_err, outside.fileno()]
-            socket.send_fds(_template(), [b"."], streams)
+            with _LOCK:
+                socket.send_fds(_template(), [b"."], streams)
         for stream, end in ((self.stdout, outside_out), (self.stderr, outside_err)):
             if stream is not None:
                 os.close(end)

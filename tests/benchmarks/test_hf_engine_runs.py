@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm_process
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "hf_engine.py"
 
 
 @pytest.mark.slow
 def test_both_sides_play_the_same_conversations() -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json", "--runners", "native", "transformers"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, str(SCRIPT), "--quick", "--json", "--layers", "2", "--runners", "native", "transformers"]
+    done = warm_process.run(command, capture_output=True)
     report = json.loads(done.stdout)
     assert done.returncode == (report["ratio"] < 3), done.stderr
     assert report["native"]["tokens"] == report["transformers"]["tokens"] == report["generate"]["tokens"] > 300

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests import warm_process
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "rollout.py"
 PROMPTS = SCRIPT.with_name("prompts.py")
 
@@ -51,7 +53,7 @@ def test_each_required_ratio_can_be_missed() -> None:
 @pytest.mark.slow
 def test_prompt_benchmark_compares_both_ways_of_building_prompts() -> None:
     command = [sys.executable, str(PROMPTS), "--episodes", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = warm_process.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert list(report) == ["default", "reasoning"]

@@ -15,9 +15,12 @@ from tests.conformance.variants import EVERY
 WITH_PROCESSES = {"code:Puzzles-v0-random", "game:Sokoban-v0-easy", "webshop:Shop-v0"}
 # Answers of code tasks are executed, and the expert needs 1,000 turns for a tile of 2048.
 EPISODES = {"code:Puzzles-v0-random": 3, "code:Repair-v0-random": 3, "game:Game2048-v0-extreme-hard": 1}
+QUICK = {"game:Sokoban-v0-easy", "logic:Rules-v0-d5-open", "math:Arithmetic-v0-easy", "textcraft:Depth1-v0"}
 
 
-@pytest.mark.parametrize("env_id", EVERY)
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(env_id, marks=[] if env_id in QUICK else pytest.mark.slow) for env_id in EVERY]
+)
 def test_invariants(env_id: str) -> None:
     alone = env_id not in WITH_PROCESSES
     report = palestra.check_env(env_id, episodes=EPISODES.get(env_id, 25), seconds=0.6, processes=not alone)
@@ -26,4 +29,4 @@ def test_invariants(env_id: str) -> None:
 
 
 def test_ids_exist() -> None:
-    assert {*WITH_PROCESSES, *EPISODES} <= {*EVERY}
+    assert {*WITH_PROCESSES, *EPISODES, *QUICK} <= {*EVERY}
