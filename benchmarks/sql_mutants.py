@@ -22,7 +22,7 @@ from palestra.envs.sql.grade import same
 from palestra.envs.sql.guard import Database, Limits, Result, run
 from palestra.envs.sql.mutants import Columns, Mutant, mutants
 
-IDS = [f"sql:{name}-v0" for name in ("Shop", "Library", "School", "Flights", "Hospital")]
+IDS = [f"sql:{name}-v0" for name in ("Shop", "Library", "School", "Flights", "Hospital", "Random")]
 BAR = 0.95
 LIMITS = Limits()
 

@@ -1,4 +1,4 @@
-"""Specs of the SQL environments: five generated domains with three levels each, a mix of all domains, and BIRD."""
+"""Specs of the SQL environments: five domains and random schemas with three levels each, a mix of domains, and BIRD."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ SPECS = [
         for level in ("easy", "medium", "hard")
     ),
     _sql("Mixed-v0", "questions over databases of any domain"),
+    _sql("Random-v0", "questions over a database with a randomly generated schema", domain="random"),
+    *(
+        _sql(f"Random-v0-{level}", f"{level} questions over randomly generated schemas", domain="random", level=level)
+        for level in ("easy", "medium", "hard")
+    ),
     EnvSpec(
         id="sql:BIRD",
         entry_point="palestra.envs.sql.bird:Bird",

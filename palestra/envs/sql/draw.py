@@ -8,6 +8,7 @@ that some parents have none, some have one, and some have many.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -106,7 +107,8 @@ class EdgeDraw(Draw):
             edges = [value for value in sorted(near) if low * step <= value <= high * step and value % step == 0]
             edges += [value for value in edges if value in self.numbers]  # the constant itself is most important
             self._favorites[key] = edges
-            self._favorites[key, "often"] = [self._between(low, high) * step for _ in range(3)]
+            # Ties are most revealing at the ends of the range.
+            self._favorites[key, "often"] = [low * step, high * step, self._between(low, high) * step]
         edges, often = self._favorites[key], self._favorites[key, "often"]
         if edges and self.random() < self.focus:
             return int(self._any(edges))
@@ -131,7 +133,7 @@ class EdgeDraw(Draw):
         return chosen + self.rng.sample(rest, count - len(chosen))
 
     def chance(self, probability: float) -> bool:
-        return self.random() < probability**0.5
+        return self.random() < math.sqrt(probability)
 
     def day(self, first: str, last: str) -> str:
         value = self._edge_day(first, last)

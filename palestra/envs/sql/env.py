@@ -11,10 +11,11 @@ from random import Random
 from typing import Any, Unpack
 
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
-from palestra.envs.sql.domain import LEVELS, Question
+from palestra.envs.sql.domain import LEVELS, Domain, Question
 from palestra.envs.sql.domains import DOMAINS
 from palestra.envs.sql.grade import Compare, grade, same
 from palestra.envs.sql.guard import Database, Image, Limits, Result, run
+from palestra.envs.sql.random_schema.source import RandomSchema, random_schema
 from palestra.errors import BadValue, EnvFailed
 from palestra.parsing import last_boxed, plain
 from palestra.seeding import child_seed
@@ -23,6 +24,7 @@ MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are 
 MAX_CELL_CHARS = 400  # longer cells are truncated
 MAX_DRAWS = 20_000  # maximum number of questions to generate until one is of the split and passes the checks
 MAX_RUNS = 200  # maximum number of questions to check by running them
+RANDOM = "random"  # name of the domain in which every seed has a schema of its own
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -149,13 +151,15 @@ class SqlEnv(MultiTurnEnv):
 class GeneratedSql(SqlEnv):
     """Answer questions about generated databases.
 
-    `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them. `level` is "easy" (one
-    table), "medium" (joins and aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
+    `domain` is "shop", "library", "school", "flights" or "hospital", or None for all of them; "random" generates a
+    schema from the seed, and composes questions about it. `level` is "easy" (one table), "medium" (joins and
+    aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
     answer is also graded on `copies` copies of the database with the same names but different data, including different
     keys; all of them but the first contain edge cases of the gold query. The correct result differs on the first copy.
     The expert reads the schema and submits the gold query.
 
-    Questions with the same template and values are the same task. In addition, some templates are held out as a whole.
+    Questions with the same template and values are the same task. In addition, some templates are held out as a whole,
+    and the tables of random schemas have other names in the test split.
     """
 
     filters_tasks = False  # `_generate` respects `split`
@@ -173,8 +177,9 @@ class GeneratedSql(SqlEnv):
         **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(show_schema=show_schema, show_rows=show_rows, limits=limits, max_turns=max_turns, **options)
-        if domain is not None and domain not in DOMAINS:
-            raise BadValue(f"`domain` must be one of {', '.join(DOMAINS)}, or None for any; got {domain!r}")
+        if domain is not None and domain not in (*DOMAINS, RANDOM):
+            choices = ", ".join((*DOMAINS, RANDOM))
+            raise BadValue(f"`domain` must be one of {choices}, or None for any but {RANDOM}; got {domain!r}")
         if level is not None and level not in LEVELS:
             raise BadValue(f"`level` must be one of {', '.join(LEVELS)}, or None for any; got {level!r}")
         if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= 20:
@@ -183,7 +188,7 @@ class GeneratedSql(SqlEnv):
 
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
-        self.about = DOMAINS[domain].about
+        self.about = source_of(domain, self.task_seed, self.split).about
         self.databases, self.question = _generate(domain, self.level, self.copies, self.split, self.task_seed)
         self.compare = "list" if self.question.ordered else "bag"
         self.read_schema()
@@ -199,6 +204,7 @@ class EdgeCopy:
 
     domain: str
     seed: int
+    split: str | None
     number: int
     gold: str
 
@@ -208,7 +214,12 @@ class EdgeCopy:
 
 @lru_cache(maxsize=64)
 def _edge_image(copy: EdgeCopy) -> Image:
-    return DOMAINS[copy.domain].build(copy.seed, copy.number, copy.gold)
+    return source_of(copy.domain, copy.seed, copy.split).build(copy.seed, copy.number, copy.gold)
+
+
+def source_of(domain: str, seed: int, split: str | None) -> Domain | RandomSchema:
+    """Return the domain with this name, or the random schema of a seed and a split."""
+    return random_schema(seed, split) if domain == RANDOM else DOMAINS[domain]
 
 
 @lru_cache(maxsize=128)  # the episodes of a group have the same seed
@@ -219,7 +230,7 @@ def _generate(
 
     Questions of another split are skipped before they are run, because most are of the training split.
     """
-    source = DOMAINS[domain]
+    source = source_of(domain, seed, split)
     rng = Random(child_seed(seed, domain, "question"))
     limits = Limits()
     original, copy = source.build(seed), source.build(seed, 1)
@@ -233,7 +244,7 @@ def _generate(
         if any(cell not in (None, 0) for row in first.rows for cell in row) and not same(
             run(copy, question.gold, limits), first, "bag"
         ):
-            edges = (EdgeCopy(domain, seed, number, question.gold) for number in range(2, copies + 1))
+            edges = (EdgeCopy(domain, seed, split, number, question.gold) for number in range(2, copies + 1))
             return (original, copy, *edges), question
         runs += 1
         if runs == MAX_RUNS:

@@ -20,6 +20,7 @@ SEEDS = {
     "sql:School-v0": (0, 2),
     "sql:Flights-v0": (1, 3),
     "sql:Hospital-v0": (0, 3),
+    "sql:Random-v0": (0, 4),
 }
 
 

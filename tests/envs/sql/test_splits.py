@@ -10,6 +10,7 @@ import palestra
 from palestra.envs.sql.domain import LEVELS
 from palestra.envs.sql.domains import DOMAINS
 from palestra.envs.sql.env import GeneratedSql
+from palestra.envs.sql.random_schema.vocabulary import themes
 from palestra.spec import fingerprint
 
 
@@ -56,3 +57,26 @@ def test_the_task_depends_on_the_question_and_not_on_the_data() -> None:
     assert len(by_text) < 80  # some questions occur with different data
     assert all(len(ids) == 1 for ids in by_text.values())
     assert len({next(iter(ids)) for ids in by_text.values()}) == len(by_text)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_tables_of_random_schemas_are_held_out(level: str) -> None:
+    """No table of a test episode occurs in training, except the table of assignments."""
+    tables: dict[str, set[str]] = {}
+    ids: dict[str, list[str]] = {}
+    for split in ("train", "test"):
+        env = palestra.make(f"sql:Random-v0-{level}", split=split)
+        assert isinstance(env, GeneratedSql)
+        infos = [env.reset(seed=seed)[1] for seed in range(30)]
+        tables[split] = {name.lower().removesuffix("s") for info in infos for name in info["tables"]}
+        ids[split] = [info["task_id"] for info in infos]
+        assert env.question.split == split
+    assert tables["train"] & tables["test"] <= {"assignment"}
+    assert len({*ids["train"], *ids["test"]}) == 60
+
+
+def test_every_word_of_the_held_out_themes_is_unknown_in_training() -> None:
+    train, test = ({noun for theme in themes(split) for role in theme for noun in role} for split in ("train", "test"))
+    assert not train & test
+    assert len(themes("test")) >= 5
+    assert len(themes(None)) == len(themes("train")) + len(themes("test"))

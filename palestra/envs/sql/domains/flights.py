@@ -149,7 +149,6 @@ DOMAIN = Domain(
             "passenger HAVING COUNT(DISTINCT airline_id) >= {count}",
             "SELECT p FROM (SELECT DISTINCT b.passenger AS p, f.airline_id FROM bookings b JOIN flights f "
             "ON f.flight_id = b.flight_id WHERE f.delay_minutes IS NOT NULL) GROUP BY p HAVING COUNT(*) >= {count}",
-            held_out=True,
         ),
         Template(
             HARD,
@@ -175,6 +174,7 @@ DOMAIN = Domain(
             "flights b ON b.origin = a.destination JOIN airports s ON s.code = a.origin WHERE s.city = "
             "{airport_city} AND b.destination = z.code) AND NOT EXISTS (SELECT 1 FROM flights d JOIN airports s ON "
             "s.code = d.origin WHERE s.city = {airport_city} AND d.destination = z.code)",
+            held_out=True,
         ),
         Template(
             HARD,

@@ -158,7 +158,6 @@ DOMAIN = Domain(
             "SELECT c.name FROM customers c WHERE (SELECT COUNT(*) FROM (SELECT DISTINCT p.category FROM orders o "
             "JOIN order_items i ON i.order_id = o.order_id JOIN products p ON p.product_id = i.product_id "
             "WHERE o.customer_id = c.customer_id AND o.status <> 'cancelled')) >= {count}",
-            held_out=True,
         ),
         Template(
             HARD,
@@ -171,6 +170,7 @@ DOMAIN = Domain(
             "shipped_on > date(ordered_on, '+' || {days} || ' days') AND substr(ordered_on, 1, 4) = '' || {year} "
             "GROUP BY 1 ORDER BY 1",
             ordered=True,
+            held_out=True,
         ),
         Template(
             HARD,

@@ -1,0 +1,1 @@
+"""Databases with randomly generated schemas, and questions that are composed from them."""
