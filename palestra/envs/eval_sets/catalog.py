@@ -1,10 +1,11 @@
-"""Catalog of the family `eval` (data only): GEM's evaluation sets."""
+"""Catalog of the family `eval` (data only): GEM's evaluation sets and other standard benchmarks."""
 
 from __future__ import annotations
 
 from palestra.envs.code.catalog import code_data
 from palestra.envs.math.catalog import math_data
 from palestra.envs.qa.catalog import qa_data
+from palestra.envs.tasks.ids import data_spec
 
 _MATH = "axon-rl/math-eval"
 _SEARCH = "axon-rl/search-eval"
@@ -15,6 +16,56 @@ SPECS = [
     math_data("eval:OlympiadBench", "olympiad problems", dataset=_MATH, data_split="olympiad_bench"),
     math_data("eval:Minerva", "undergraduate science and mathematics", dataset=_MATH, data_split="minerva"),
     math_data("eval:AIME24", "American Invitational Mathematics Examination 2024", dataset=_MATH, data_split="aime24"),
+    math_data(
+        "eval:AIME25",
+        "American Invitational Mathematics Examination 2025",
+        dataset="math-ai/aime25",
+        data_split="test",
+    ),
+    *(
+        data_spec(
+            "palestra.envs.eval_sets.multiple_choice:MultipleChoice",
+            "eval:GPQA" if subset == "diamond" else f"eval:GPQA-{subset}",
+            f"graduate-level science questions with four options ({subset} subset)",
+            dataset="Idavidrein/gpqa",
+            config=f"gpqa_{subset}",
+            data_split="train",
+            question="Question",
+        )
+        for subset in ("diamond", "main", "extended")
+    ),
+    data_spec(
+        "palestra.envs.eval_sets.instructions:Instructions",
+        "eval:IFEval",
+        "541 prompts with instructions that a program can check",
+        dataset="google/IFEval",
+        data_split="train",
+        question="prompt",
+    ),
+    data_spec(
+        "palestra.envs.eval_sets.live_code:LiveCodeBench",
+        "eval:LiveCodeBench",
+        "programming contest problems with dates",
+        dataset="lighteval/code_generation_lite",
+        config="v6",
+        data_split="test",
+    ),
+    *(
+        data_spec(
+            "palestra.envs.eval_sets.function_calls:FunctionCalls",
+            f"eval:BFCL-{category}",
+            f"Berkeley Function Calling Leaderboard: {summary}",
+            dataset="gorilla-llm/Berkeley-Function-Calling-Leaderboard",
+            data_split="train",
+            category=category,
+        )
+        for category, summary in (
+            ("simple", "one call of one function"),
+            ("multiple", "one call of one of several functions"),
+            ("parallel", "several calls of one function"),
+            ("parallel_multiple", "several calls of several functions"),
+        )
+    ),
     code_data(
         "eval:CodeContest",
         "programming contest problems from the test split",

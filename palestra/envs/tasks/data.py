@@ -84,7 +84,7 @@ class DataTask(TaskEnv):
         self.shuffle = shuffle
         self.shuffle_seed = shuffle_seed
         self.question = question
-        self.rows = open_rows(
+        self.rows = self.open_rows(
             Source(
                 dataset=dataset,
                 path=None if path is None else str(path),
@@ -97,6 +97,10 @@ class DataTask(TaskEnv):
         self.rows.require_column(question, "question")
         self._split_rows = split_rows(len(self.rows), self.split)
         self.num_tasks = len(self._split_rows)
+
+    def open_rows(self, source: Source) -> Rows:
+        """Return the rows of the data set; a subclass may join or select rows."""
+        return open_rows(source)
 
     @abstractmethod
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:

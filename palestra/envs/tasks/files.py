@@ -167,6 +167,9 @@ def choose_split(names: Sequence[str], split: str | None, source: str) -> str:
 def _read_folder(folder: Path, split: str | None, config: str | None) -> Table:
     if config is not None:
         inner = folder / config
+        named = [path for path in sorted(folder.glob(f"{config}.*")) if _format(path) is not None]
+        if named:  # one file per configuration, as in GPQA
+            return _read_files(named[:1], split)
         if not inner.is_dir():
             raise DataMissing(f"{folder} has no folder for the configuration {config!r}")
         folder = inner

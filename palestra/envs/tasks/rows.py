@@ -62,7 +62,7 @@ def open_rows(source: Source) -> Rows:
     """Return the rows of `source`, from the cache if they were read before."""
     if not source.path and not source.dataset:
         raise BadValue('no data source: pass path="my.jsonl" (or a folder), or dataset="owner/name"')
-    path = _local_path(source)
+    path = local_path(source)
     key = (source, str(path), _fingerprint(path))
     with _lock:
         rows = _cache.get(key)
@@ -87,7 +87,7 @@ def _read(source: Source, path: Path | None) -> tuple[Table, Path | None]:
     return table, path if path is None or path.is_dir() else path.parent
 
 
-def _local_path(source: Source) -> Path | None:
+def local_path(source: Source) -> Path | None:
     """Return the file or folder with the rows, or None if they must be loaded from the Hub."""
     if source.path:
         path = Path(source.path).expanduser()
