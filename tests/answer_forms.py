@@ -289,6 +289,7 @@ QA_ACCEPTED = [
     (r"79,578 inhabitants", "79,578"),
     (r"79,578 \text{ inhabitants}", "79578"),
     (r"79578 people", "79578"),
+    (r"79{,}578\text{inhabitants}", "79578"),
     (r"$79{,}578$ inhabitants", "79,578"),
     (r"79578", "79,578 inhabitants"),
     (r"twenty-one", "21"),

@@ -50,8 +50,7 @@ def read_command(reply: str, *, max_chars: int = 8_000) -> str:
     text = after_thinking(reply[-max_chars:])
     action = react_action(text)
     if action is not None:
-        lines = _lines(action)
-        line = lines[0] if lines else ""
+        line = action if "\n" not in action else next(iter(_lines(action)), "")
         marked = read_answer(line) if "{" in line or "<" in line else None
         return " ".join(plain(line if marked is None else marked).split())
     marked = last_tagged(text, "action") if "</action>" in text else None

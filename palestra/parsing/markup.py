@@ -75,13 +75,19 @@ def plain(text: str) -> str:
 def _without_latex(text: str) -> str:
     for _ in range(MAX_LAYERS):
         before = text
-        text = _FONT.sub(r"\1", text)
+        text = _FONT.sub(_content, text)
         if text == before:
             break
     text = _NEGATIVE_SPACE.sub("", text)
     text = _SPACE.sub(" ", text)
     text = _SIZE.sub("", text)
     return _ARROW.sub("->", text)
+
+
+def _content(font: re.Match[str]) -> str:
+    r"""Return the content of a font command, separated from a number before it, as in `5\text{kg}`."""
+    content, start = font[1], font.start()
+    return f" {content}" if content[:1].isalpha() and start and font.string[start - 1].isdigit() else content
 
 
 def _without_layer(text: str) -> str:
