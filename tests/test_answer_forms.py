@@ -125,3 +125,41 @@ def test_reasoning_gym_forms(family: str, reply: str, name: str, accepted: bool)
     env = new_item(name).fork()
     step = env.step(reply.replace("ANSWER", env.item.answer))
     assert step.info["success"] is accepted
+
+
+@pytest.mark.parametrize(
+    ("env_id", "action", "forms"),
+    [
+        ("babyai:GoTo-v0", "turn left", [r"\boxed{\text{turn left}}", "```\nturn left\n```", "**turn left**"]),
+        ("textcraft:Depth1-v0", "get 2 cobblestone", [r"\boxed{get 2 cobblestone}", "Action: `get 2 cobblestone`"]),
+        ("webshop:Shop-v0", "search[wool]", [r"\boxed{\text{search}[wool]}", "search[**wool**]", 'search["wool"]']),
+        ("search:World-v0-1hop", "<search>river</search>", ["<search>**river**</search>", "`<search>river</search>`"]),
+    ],
+)
+def test_marked_up_actions_have_the_same_result(env_id: str, action: str, forms: list[str]) -> None:
+    env = palestra.make(env_id)
+    env.reset(seed=7)
+    expected = env.fork().step(action)
+    assert "invalid" not in expected.info
+    for form in forms:
+        assert env.fork().step(form) == expected
+
+
+def test_marked_up_clicks_and_titles() -> None:
+    shop = palestra.make("webshop:Shop-v0")
+    shop.reset(seed=7)
+    product = shop.step("search[wool]").info["clickables"][-1]
+    expected = shop.fork().step(f"click[{product}]")
+    assert "invalid" not in expected.info
+    for form in (f"click['{product}']", f"click[**{product}**]", f"**click**[{product}]", f"click[{product.lower()}]"):
+        assert shop.fork().step(form) == expected
+
+
+def test_a_program_with_an_example_is_graded() -> None:
+    env = palestra.make("code:Puzzles-v0-easy")
+    env.reset(seed=7)
+    expert = env.expert_action()
+    assert expert is not None
+    for behind in ("Example:\n```python\nprint(solve(1))\n```", "Output:\n```\n2\n```"):
+        assert env.fork().step(f"{expert}\n{behind}").reward == 1.0
+    assert env.fork().step(f"{expert}\nNo:\n```python\ndef solve(*args):\n    return None\n```").reward == 0.0

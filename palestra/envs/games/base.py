@@ -1,9 +1,9 @@
 r"""Base class for text games: prompt, answer parsing, turn budget and rewards.
 
 Each game is a subclass in its own file. It generates a board with `self.rng` (`setup`), describes its rules (`rules`),
-parses the player's answer (`parse`), applies the move (`play`), renders the visible state
-(`board`), and provides two players (`random_move`, `expert_move`). The state of a game consists of plain attributes
-(numbers, strings, lists, sets and dicts), so that forking is fast.
+parses the player's answer (`parse`), applies the move (`play`), renders the visible state (`board`), and provides two
+players (`random_move`, `expert_move`). The state of a game consists of plain attributes (numbers, strings, lists, sets
+and dicts), so that forking is fast.
 """
 
 from __future__ import annotations
