@@ -24,7 +24,7 @@ from palestra.evals.suite import (
     with_overrides,
     with_sampling,
 )
-from palestra.registry import get_spec
+from palestra.registry import get_spec, unregister
 from tests.envs.tasks.data_files import math_rows, write_jsonl
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -205,10 +205,27 @@ def test_number_of_tasks_of_a_data_set(settings: dict[str, Any], seeds: range, t
         ("math:File-v0", {"n": 13}, "has 12 tasks, fewer than n = 13. To play each task once, use -n all"),
         ("math:File-v0", {"n": 5, "seed": 10}, "may select a task twice.* Use --seed 0, or -n all"),
         (GAME, {"n": "all"}, "a new task for every seed.* -n 100"),
+        ("webshop:test-text", {"n": 501}, "has 500 tasks, fewer than n = 501"),
     ],
 )
 def test_no_task_is_played_twice(env: str, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "data.jsonl", math_rows(12))
-    kwargs = {"path": str(path), "question": "problem"} if env != GAME else {}
+    kwargs = {"path": str(path), "question": "problem"} if env == "math:File-v0" else {}
     with pytest.raises(BadValue, match=words):
         resolve_tasks(Suite(name="x", entries=(suite_entry(env, kwargs=kwargs, **settings),)))
+
+
+def test_seeds_of_a_data_set_without_a_known_size_are_kept(request: pytest.FixtureRequest) -> None:
+    class Endless(palestra.Env):
+        def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+            return "?", {"seed": self.start_episode(seed)}
+
+        def step(self, action: str) -> Any:
+            return "!", 1.0, True, False, {"success": True}
+
+    palestra.register("test:Endless-v0", Endless, needs_data=True)
+    request.addfinalizer(lambda: unregister("test:Endless-v0"))
+    explicit = Suite(name="x", entries=(suite_entry("test:Endless-v0", n=7, seed=3),))
+    assert resolve_tasks(explicit).entries[0].seeds == tuple(range(3, 10))
+    default = Suite(name="x", entries=(suite_entry("test:Endless-v0"),))
+    assert resolve_tasks(default).entries[0].seeds == tuple(range(100))
