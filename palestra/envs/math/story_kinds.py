@@ -1,4 +1,4 @@
-"""Eight kinds of grade-school word problems; the answer is computed by simulating the story step by step."""
+"""Kinds of grade-school word problems; the answer is computed by simulating the story step by step."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from fractions import Fraction
 from itertools import pairwise
 from random import Random
 
+from palestra.envs.math import story_counts as counts
+from palestra.envs.math import story_money as money
+from palestra.envs.math import story_rates as rates
 from palestra.envs.math.story_parts import (
     DAYS,
+    EXACT,
     FRACTIONS,
     GOODS,
     SMALL_THINGS,
@@ -17,7 +21,13 @@ from palestra.envs.math.story_parts import (
     counted,
     joined,
     people,
+    vocabulary,
 )
+
+_VEHICLES = vocabulary("train", "bus", "truck", "car", "ferry", "cyclist")
+_PLANTS = (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
+_SELLERS = (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
+vocabulary(*(word for pair in (*_PLANTS, *_SELLERS) for word in pair))
 
 StoryKind = Callable[[Random, int, int], Story]  # (rng, steps, size) -> story
 
@@ -124,16 +134,28 @@ def shopping(rng: Random, steps: int, size: int) -> Story:
         return Story(
             kind="shopping",
             sentences=sentences,
-            question=f"How many dollars of change does {buyer} get?",
+            question=rng.choice(
+                (
+                    f"How many dollars of change does {buyer} get?",
+                    f"How much change, in dollars, does {buyer} receive?",
+                    f"How many dollars does the cashier give {buyer} as change?",
+                )
+            ),
             answer=note - total,
         )
-    question = f"How many dollars does {buyer} pay in all?"
+    question = rng.choice(
+        (
+            f"How many dollars does {buyer} pay in all?",
+            f"What is the total price in dollars that {buyer} pays?",
+            f"How much does {buyer} spend in all, in dollars?",
+        )
+    )
     return Story(kind="shopping", sentences=sentences, question=question, answer=total)
 
 
 def travel(rng: Random, steps: int, size: int) -> Story:
     """Generate a story about a trip with several speeds; the question is a distance, a time or an average speed."""
-    who = rng.choice(("A train", "A bus", "A truck", "A car", "A ferry", "A cyclist"))
+    who = f"A {rng.choice(_VEHICLES)}"
     fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
     legs = max(1, (steps + 1) // 2)
     speeds = [rng.randint(fastest // 2, fastest) for _ in range(legs)]
@@ -148,30 +170,33 @@ def travel(rng: Random, steps: int, size: int) -> Story:
     if which == 0 and steps > 1:
         back = rng.choice([speed for speed in range(fastest // 3, fastest + 1) if distance % speed == 0] or speeds)
         sentences.append(f"In the end, {subject} returns by the same route at a constant {back} kilometers per hour.")
-        question = "How many hours does the return trip take? Give the exact value, as a fraction if necessary."
+        trip = rng.choice(("the return trip", "the way back"))
+        question = f"How many hours does {trip} take? {EXACT}"
         return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance, back))
     if which == 1 and steps > 1:
         rest = rng.randint(1, 3)
         sentences.append(f"In addition, {subject} stops for {counted(rest, 'hours')} on the way.")
-        question = (
-            f"What is the average speed of {subject} over the whole time, including the stop, in kilometers per hour? "
-            "Give the exact value, as a fraction if necessary."
+        including = f"Including the stop, what is the average speed of {subject} in kilometers per hour? {EXACT}"
+        whole = (
+            f"What is the average speed of {subject} over the whole time, including the stop, in kilometers per hour?"
         )
+        question = rng.choice((including, f"{whole} {EXACT}"))
         return Story(
             kind="travel", sentences=sentences, question=question, answer=Fraction(distance, sum(hours) + rest)
         )
-    question = f"How many kilometers does {subject} travel in all?"
+    question = f"How many kilometers does {subject} {rng.choice(('travel in all', 'cover altogether'))}?"
     return Story(kind="travel", sentences=sentences, question=question, answer=Fraction(distance))
 
 
 def production(rng: Random, steps: int, size: int) -> Story:
     """Generate a story about machines whose products, except for faulty ones, are packed into boxes."""
-    place, thing = rng.choice(
-        (("workshop", "toys"), ("bakery", "rolls"), ("factory", "bolts"), ("pottery", "cups"), ("mill", "sacks"))
-    )
+    place, thing = rng.choice(_PLANTS)
     machines, rate, hours = rng.randint(2, 9), rng.randint(3, max(6, size)), rng.randint(2, 10)
     total = Fraction(machines * rate)
-    sentences = [f"A {place} has {machines} machines.", f"Each machine makes {counted(rate, thing)} per hour."]
+    sentences = [
+        rng.choice((f"A {place} has {machines} machines.", f"There are {machines} machines in a {place}.")),
+        f"{rng.choice(('Each machine makes', 'Every machine produces'))} {counted(rate, thing)} per hour.",
+    ]
     if steps > 1:
         total *= hours
         sentences.append(f"The machines run for {counted(hours, 'hours')} per day.")
@@ -241,9 +266,7 @@ def ages(rng: Random, steps: int, size: int) -> Story:
 
 def shares(rng: Random, steps: int, size: int) -> Story:
     """Generate a story about selling part of the stock every day; the question is its initial or final size."""
-    owner, thing = rng.choice(
-        (("farmer", "eggs"), ("gardener", "tulips"), ("baker", "pies"), ("florist", "roses"), ("grocer", "melons"))
-    )
+    owner, thing = rng.choice(_SELLERS)
     days = DAYS[: min(max(1, steps), 7)]
     backwards = steps > 2 and rng.random() < 0.5
     left = rng.randint(2, max(4, size))  # final stock; the story is constructed backward from it
@@ -289,7 +312,13 @@ def savings(rng: Random, steps: int, size: int) -> Story:
         sentences.append(f"{giver} puts ${gift} into the box before the first week.")
     if rng.random() < 0.5:
         weeks = rng.randint(3, 30)
-        question = f"How many dollars are in the box after {weeks} weeks?"
+        question = rng.choice(
+            (
+                f"How many dollars are in the box after {weeks} weeks?",
+                f"How much money, in dollars, does the box contain after {weeks} weeks?",
+                f"What is the balance of the box in dollars after {weeks} weeks?",
+            )
+        )
         return Story(kind="savings", sentences=sentences, question=question, answer=Fraction(start + weeks * gain))
     goal = start + rng.randint(gain, 25 * gain)
     needed = -((start - goal) // gain)
@@ -321,10 +350,16 @@ def seats(rng: Random, steps: int, size: int) -> Story:
         )
     price = rng.randint(3, 20)
     if rng.random() < 0.5:
-        question, answer = f"How many tickets are sold{' in all' if shows > 1 else ''}?", sold
+        in_all = " in all" if shows > 1 else ""
+        questions = (f"How many tickets are sold{in_all}?", f"How many tickets does the theater sell{in_all}?")
+        question, answer = rng.choice(questions), sold
     else:
         sentences.append(f"A ticket costs ${price}.")
-        question, answer = "How many dollars does the theater earn from ticket sales?", sold * price
+        questions = (
+            "How many dollars does the theater earn from ticket sales?",
+            "How much money, in dollars, do the ticket sales bring in?",
+        )
+        question, answer = rng.choice(questions), sold * price
         if steps > 4:
             rent = rng.randint(1, int(answer) - 1)
             sentences.append(
@@ -343,4 +378,13 @@ KINDS: Mapping[str, StoryKind] = {
     "shares": shares,
     "savings": savings,
     "seats": seats,
+    **{
+        kind.__name__: kind
+        for kind in (
+            *(rates.filling, rates.teamwork, rates.mixture, rates.recipe, rates.meeting, rates.timetable, rates.units),
+            *(money.price_changes, money.offers, money.wages, money.coins, money.ratio),
+            *(counts.warehouse, counts.averages, counts.remainders, counts.garden, counts.chances, counts.reading),
+            *(counts.outfits, counts.growth, counts.packing),
+        )
+    },
 }

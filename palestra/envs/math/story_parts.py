@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from random import Random
 
@@ -33,14 +34,45 @@ _DISTRACTORS = (
     "On the way, {name} counts {n} parked cars.",
     "{name} has lived in the neighborhood for {n} years.",
 )
+EXACT = "Give the exact value, as a fraction if necessary."
+
+_vocabulary: set[str] = set()
+
+
+def vocabulary(*words: str) -> tuple[str, ...]:
+    """Return words that can replace each other in a story; templates contain placeholders for them.
+
+    Call this function only when a module is imported, so that templates never depend on earlier stories.
+    """
+    for word in " ".join(words).split():
+        _vocabulary.update((word, word.removesuffix("s")))
+    return words
+
+
+vocabulary(*(name for name, _ in PEOPLE), *SMALL_THINGS, *DAYS, *(word for _, word in GOODS), "her", "his")
+vocabulary(*(word.split()[1] for word, _ in GOODS), "a third", "a quarter", "a fifth", "half")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
+    """A word problem without distracting sentences."""
+
     kind: str
     sentences: list[str]
     question: str
     answer: Fraction
+    facts: Mapping[str, int] = field(default_factory=dict)  # numbers from which the answer follows
+
+    @classmethod
+    def of(cls, kind: str, sentences: list[str], question: str, answer: Fraction | int, **facts: int) -> Story:
+        return cls(kind=kind, sentences=sentences, question=question, answer=Fraction(answer), facts=facts)
+
+    @property
+    def template(self) -> str:
+        """The text with placeholders instead of numbers, names and other interchangeable words."""
+        words = re.findall(r"\w+|[^\w\s]", f"{' '.join(self.sentences)} {self.question}")
+        masked = " ".join("_" if word in _vocabulary or word[0].isdigit() else word for word in words)
+        return f"{self.kind}: {re.sub('_( _)+', '_', masked)}"
 
 
 @dataclass(frozen=True, slots=True)

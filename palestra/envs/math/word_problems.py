@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Unpack
 from palestra.envs.math.base import MathTask
 from palestra.envs.math.exact import format_number
 from palestra.envs.math.story_kinds import KINDS
-from palestra.envs.math.story_parts import distracting_sentences
+from palestra.envs.math.story_parts import Story, distracting_sentences
 from palestra.envs.tasks.base import Item, TaskOptions
 from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
@@ -48,9 +48,23 @@ class WordProblems(MathTask):
 
     @classmethod
     def generate(cls, rng: Random, *, kinds: tuple[str, ...], steps: int, size: int, distractors: int) -> Item:
-        story = KINDS[rng.choice(kinds)](rng, steps, size)
-        sentences = list(story.sentences)
-        for distractor in distracting_sentences(rng, distractors, [*sentences, story.question]):
-            sentences.insert(rng.randint(1, len(sentences)), distractor)
-        question = f"{' '.join(sentences)} {story.question}"
-        return Item(question=question, answer=format_number(story.answer), key=story.kind)
+        return _make_item(rng, KINDS[rng.choice(kinds)](rng, steps, size), distractors)
+
+    def select(self, options: dict[str, Any]) -> Item:
+        """Return an item of `split`; stories with the same template are the same task."""
+        settings = self.settings(self.draw_level())
+        kinds, steps, size = settings["kinds"], settings["steps"], settings["size"]
+        story = self.sample_task(
+            lambda: KINDS[self.rng.choice(kinds)](self.rng, steps, size),
+            lambda story: story.template,
+            chosen=bool(options),
+        )
+        return _make_item(self.rng, story, settings["distractors"])
+
+
+def _make_item(rng: Random, story: Story, distractors: int) -> Item:
+    sentences = list(story.sentences)
+    for distractor in distracting_sentences(rng, distractors, [*sentences, story.question]):
+        sentences.insert(rng.randint(1, len(sentences)), distractor)
+    question = f"{' '.join(sentences)} {story.question}"
+    return Item(question=question, answer=format_number(story.answer), key=story.kind)

@@ -151,7 +151,7 @@ def blocks_counted(c: Choices, values: list[int]) -> Any:
 
 def inversions(c: Choices, values: list[int]) -> Any:
     def fits(y: int, x: int) -> bool:
-        return y - x > c["d"] if c["direction"] == "greater" else x - y > c["d"]
+        return bool(y - x > c["d"] if c["direction"] == "greater" else x - y > c["d"])
 
     counts = [len([y for y in values[:i] if fits(y, x)]) for i, x in enumerate(values)]
     return {"total": sum(counts), "each": counts, "most": max(counts, default=0)}[c["goal"]]
@@ -221,12 +221,10 @@ def cache(c: Choices, requests: list[int], capacity: int) -> Any:
         hits.append(page in added)
         if page not in added:
             if len(added) >= capacity:
-                keys: dict[str, Callable[[int], Any]] = {
-                    "used": lambda p: used[p],
-                    "added": lambda p: added[p],
-                    "rarely": lambda p, time=time: (requests[: time + 1].count(p), p),
-                }
-                del added[min(added, key=keys[c["policy"]])]
+                past = requests[: time + 1]
+                ranks = {p: {"used": used[p], "added": added[p], "rarely": (past.count(p), p)} for p in added}
+                _, worst = min((ranks[p][c["policy"]], p) for p in added)
+                del added[worst]
             added[page] = time
         used[page] = time
     runs = "".join("h" if hit else " " for hit in hits).split()
