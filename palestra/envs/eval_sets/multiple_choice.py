@@ -16,8 +16,8 @@ from palestra.seeding import child_seed
 
 LETTERS = "ABCDEFGHIJ"
 GPQA_WRONG = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-_LETTER = re.compile(r"\W*(?:\\text\{|option |choice |answer:? )?\W*([A-Ja-j])(?![A-Za-z])", re.I)
-_STATED = re.compile(r"answer(?:\s+is)?:?\W{0,4}([A-J])\b", re.I)
+_LETTER = re.compile(r"\W*(?:\\text\{|option |choice |answer:? )?\W*([A-J])(?=\s*(?:[).:}\]$*\\]|$))", re.I)
+_STATED = re.compile(r"(?i:answer(?:\s+is)?):?\W{0,4}([A-J])\b")  # "the answer is a proton" names no option
 
 
 class MultipleChoice(DataTask):

@@ -93,13 +93,17 @@ def test_gpqa_answers(gpqa: Path) -> None:
         (f"\\boxed{{{wrong}}}", False),
         ("\\boxed{E}", False),
         ("\\boxed{none}", False),
+        (f"\\boxed{{{letter} proton}}", False),  # an article, not a letter
+        (f"\\boxed{{{letter}, {wrong}}}", False),
+        (f"\\boxed{{option {letter}}}", True),
+        (f"\\boxed{{**{letter}**}}", True),
         (f"\\boxed{{{letter}}} or \\boxed{{{wrong}}}", False),
         (f"\\boxed{{{letter}{wrong}}}", False),
     ):
         env.reset(seed=3)
         assert solve(env, reply).info["success"] is right, reply
     env.reset(seed=3)
-    assert env.step("I do not know").info["invalid"] == "format"
+    assert env.step("I do not know, but the answer is a proton").info["invalid"] == "format"
 
 
 def test_other_option_columns(tmp_path: Path) -> None:
