@@ -273,6 +273,8 @@ def _with_known_seeds(entry: SuiteEntry) -> SuiteEntry:
             '(n = "all" in a suite file); for several attempts per task, use -k'
         )
     first, last = min(entry.seeds), max(entry.seeds)
+    if entry.kwargs.get("shuffle") is False and last >= total:  # seeds are numbers of rows
+        raise BadValue(f"{entry.name} has rows 0 to {total - 1}, but row {last} is requested; use a larger data set")
     if first // total != last // total:
         raise BadValue(
             f"{entry.name} has {total} tasks, and seeds {first} to {last} may select a task twice: they must lie "

@@ -204,6 +204,7 @@ def test_number_of_tasks_of_a_data_set(settings: dict[str, Any], seeds: range, t
     [
         ("math:File-v0", {"n": 13}, "has 12 tasks, fewer than n = 13. To play each task once, use -n all"),
         ("math:File-v0", {"n": 5, "seed": 10}, "may select a task twice.* Use --seed 0, or -n all"),
+        ("math:File-v0", {"seeds": [30], "kwargs": {"shuffle": False}}, "has rows 0 to 11, but row 30 is requested"),
         (GAME, {"n": "all"}, "a new task for every seed.* -n 100"),
         ("webshop:test-text", {"n": 501}, "has 500 tasks, fewer than n = 501"),
     ],
@@ -211,8 +212,9 @@ def test_number_of_tasks_of_a_data_set(settings: dict[str, Any], seeds: range, t
 def test_no_task_is_played_twice(env: str, settings: dict[str, Any], words: str, tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "data.jsonl", math_rows(12))
     kwargs = {"path": str(path), "question": "problem"} if env == "math:File-v0" else {}
+    settings = {**settings, "kwargs": {**kwargs, **settings.get("kwargs", {})}}
     with pytest.raises(BadValue, match=words):
-        resolve_tasks(Suite(name="x", entries=(suite_entry(env, kwargs=kwargs, **settings),)))
+        resolve_tasks(Suite(name="x", entries=(suite_entry(env, **settings),)))
 
 
 def test_seeds_of_a_data_set_without_a_known_size_are_kept(request: pytest.FixtureRequest) -> None:

@@ -291,3 +291,15 @@ def test_any_text_survives_the_round_trip_to_java(text: str) -> None:
     simulator = pool.simulator()
     with simulator.lock, simulator.connection.errors():
         assert simulator.connection.java_class("java.util.Objects").toString(text) == text
+
+
+def test_the_order_of_agentgym_selects_tasks_by_number() -> None:
+    env = SciWorld(order="agentgym", prepare_next=False)
+    assert env.num_tasks == 4_639
+    episodes = [env.episode_of(seed) for seed in (0, 31, 31 + 4_639)]
+    assert [(one.task, one.variation) for one in episodes] == [("boil", 0), ("melt", 1), ("melt", 1)]
+    _, info = env.reset(seed=31)
+    assert (info["task"], info["variation"]) == ("melt", 1)
+    env.close()
+    with pytest.raises(BadValue, match="`order` must be"):
+        SciWorld(order="random")  # type: ignore[arg-type]
