@@ -21,13 +21,15 @@ MAX_NESTING = 20
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _FORMATTING = re.compile(
     r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|displaystyle|textstyle|limits)"
-    r"(?![A-Za-z])\s*\.?|\\!|\\phantom\{[^{}]*\}|\\label\{[^{}]*\}"
+    r"(?![A-Za-z])\s*\.?|\\!|\\phantom\{[^{}]*\}|\\label\{[^{}]*\}|\\(?:text)?color\s*\{[^{}]*\}"
+    r"|\\(?:checkmark|blacksquare)(?![A-Za-z])"
 )
 _SPACES = re.compile(
     r"(?<!\\)\\(?:[,;:> ]|quad(?![A-Za-z])|qquad(?![A-Za-z])|thinspace(?![A-Za-z])|enspace(?![A-Za-z]))|~|\s+"
 )
 _FONT = re.compile(
-    r"\\(?:text|textbf|textit|textrm|textsf|texttt|mathrm|mathbf|mathit|mathsf|boldsymbol|bm|mbox|hbox|operatorname\*?)"
+    r"\\(?:text|textbf|textit|textrm|textsf|texttt|textnormal|emph|underline|mathrm|mathbf|mathit|mathsf|"
+    r"mathtt|mathnormal|boldsymbol|bm|mbox|hbox|operatorname\*?)"
     r"\s*(?=\{)"
 )
 _RENAME = re.compile(rf"\\({'|'.join(COMMANDS)})(?![A-Za-z])")
@@ -43,10 +45,14 @@ _WRAPPERS = (
 _LABEL = r"(?:the\s+)?(?:final\s+)?answer\s*[*_]{0,2}(?:is\s*:?|:|=)"
 _PREFIX = re.compile(
     rf"(?:(?:[*_]{{1,2}}(?=[^*_]*[*_]{{1,2}}\s+\S))?{_LABEL}(?:[*_]{{1,2}}(?=\s))?"  # Answer: 5, or **Answer:** 5
-    rf"|\\text\s*\{{\s*{_LABEL}\s*\}}|\\approx(?![A-Za-z])|=)\s*",
+    rf"|\\text\s*\{{\s*{_LABEL}\s*\}}|\\approx(?![A-Za-z])|="
+    r"|(?:approximately|about)(?=\s+[-$\d.\\])|\\text\s*\{\s*(?:approximately|about)\s*\})\s*",
     re.I,
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))")
+_TEMPERATURE = re.compile(r"°\s*\\text\s*\{\s*([CF])\s*\}")
+_LETTER = re.compile(r"\\text\s*\{\s*([ie])\s*\}|(?<=\+)\s*\\text\s*\{\s*(C)\s*\}")  # constants in roman type
+_UNIT_POWER = re.compile(r"(\\text\{[^{}]*)\^\{(-?\d)\}(?=[^{}]*\})")
 _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _SPACED = re.compile(r"(?<![\d.])(\d{1,3})((?: \d{3})+)(?![\d.])")
 _MATRIX = re.compile(r"\\begin\{([pbBvV]?matrix|smallmatrix|array)\}(?:\{[lcr|\s]*\})?")
@@ -116,7 +122,10 @@ def normalize(text: str) -> str:
     text = _FONT.sub(r"\\text", text)
     text = _RENAME.sub(lambda match: COMMANDS[match[1]], text)
     text = text.replace("{,}", ",").replace("\\%", "%").replace("\\$", "$").replace("\\#", "#").replace("\\&", "&")
-    text = _DEGREES.sub("°", text)
+    if "\\text" in text:
+        text = _LETTER.sub(lambda match: match[1] or match[2], text)
+        text = _UNIT_POWER.sub(r"\1^\2", text)
+    text = _TEMPERATURE.sub(r"°\1", _DEGREES.sub("°", text))
     text = _SPACES.sub(" ", text)
     return _unwrap(text)
 
@@ -339,6 +348,8 @@ def _matrix(text: str, depth: int) -> Matrix | None:
     match = _MATRIX.search(text) if "matrix}" in text or "{array}" in text else None
     if match is None or match[1].startswith(("v", "V")):
         return None
+    if match.start() == 1 and (text[0], text[-1]) in (("[", "]"), ("(", ")")):
+        return _matrix(text[1:-1].strip(), depth + 1)  # \\left[\\begin{array}...\\end{array}\\right]
     if match.start():
         return _scaled(text[: match.start()], _matrix(text[match.start() :], depth + 1))
     ending = f"\\end{{{match[1]}}}"

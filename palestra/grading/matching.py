@@ -18,7 +18,7 @@ _IGNORED_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 _VARIABLE = re.compile(r"(?:[A-Za-z]|\\[A-Za-z]+)(?:_(?:\{\w+\}|\w))?'*")
 _CHOICE = re.compile(r"\(?\s*(?:\\text\{)?\(?([A-J])\)?\}?\s*\)?\.?|\(?([A-J])[).:]\s.*", re.S)
 _CHOSEN = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?(?:\\text\{\s*)?\(?\s*([A-Ja-j])\s*(?:\)|\}|\.(?!\d)|:)*\s*(?:(?<=[).:}])\s*\S.*)?",
+    r"(?:(?i:option|choice|answer)\s+)?(?:\\text\{\s*)?\(?\s*([A-Ja-j])\s*(?:\)|\}|\.(?!\d)|:)*\s*(?:(?<=[).:}])\s*\S.*)?",
     re.S,
 )
 _EMPTY_SET_WORDS = frozenset(

@@ -42,7 +42,7 @@ _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _COMPOUND_UNIT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\.?\s*(?:,?\s*and\s|,)?")
 _UNIT_QUOTIENT = re.compile(r"\\text\s*\{([^{}]*)\}\s*/\s*\\text\s*\{([^{}]*)\}")
 _CURRENCY_CODE = re.compile(r"^(?:US\s?\$|USD|US dollars)\s*(?=[\d.])", re.I)
-_ALL_REALS = re.compile(r"(?:the )?(?:set of )?all real (?:numbers|values)|all reals", re.I)
+_ALL_REALS = re.compile(r"(?:the )?(?:set of )?all real(?: numbers| values)?(?:(?: of)? [a-z])?|all reals", re.I)
 _MAX_NUMBER_WORDS = 12
 _PARTS = {"half": 2, "halves": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourths": 4}
 _PARTS |= {"fifth": 5, "fifths": 5, "sixth": 6, "sixths": 6, "eighth": 8, "eighths": 8, "tenth": 10, "tenths": 10}
@@ -138,8 +138,7 @@ def parse_excluded(text: str, same: Same) -> Excluded | None:
     line = _REAL_LINE.match(words)
     if line is not None:
         exception = _EXCEPT.match(line["rest"])
-        if exception is None:
-            return None
+    if line is not None and exception is not None:
         points = exception["points"].strip().removeprefix("\\{").removesuffix("\\}").strip()
         return Excluded("", _items(parse_answer(re.sub(r"^[A-Za-z]\s*=\s*", "", points))))
     node = parse_answer(text)

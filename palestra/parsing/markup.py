@@ -9,7 +9,7 @@ MAX_LAYERS = 8  # layers of markup that are removed
 
 _FONT_NAMES = (
     "text|textbf|textit|textrm|textsf|texttt|textnormal|emph|mathrm|mathbf|mathit|mathsf|mathtt|mathnormal|boldsymbol|"
-    "bm|mbox|hbox|operatorname\\*?"
+    "bm|mbox|hbox|underline|operatorname\\*?"
 )
 _FONT = re.compile(rf"\\(?:{_FONT_NAMES})\s*\{{([^{{}}]*)\}}")
 _NEGATIVE_SPACE = re.compile(r"\\!")
