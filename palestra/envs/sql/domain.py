@@ -107,8 +107,8 @@ def _names(function: Callable[[Random], Names], seed: int) -> Names:
 
 
 def edge_draw(rng: Random, copy: int, gold: str) -> EdgeDraw:
-    """Return the choices for a copy; in every third copy, the groups that the query mentions are empty."""
-    return EdgeDraw(rng, gold, avoid=copy % 3 == 0)
+    """Return the choices for a copy; the copies have different kinds of edge cases."""
+    return EdgeDraw(rng, gold, avoid=copy % 3 == 0, flat=copy % 4 == 1)
 
 
 def repeat_rows(rng: Random, ddl: Iterable[str], tables: Tables) -> Tables:

@@ -75,12 +75,14 @@ class Draw:
 class EdgeDraw(Draw):
     """Choices that produce edge cases of the query `gold`.
 
-    With `avoid`, no row refers to the entities that the query mentions, so that their groups are empty.
+    With `avoid`, no row refers to the entities that the query mentions, so that their groups are empty, and most
+    nullable values are NULL, so that some groups have only NULLs. With `flat`, all numbers of a column are equal unless
+    the query has constants in the range of the column, so that groups equal the average of all rows.
     """
 
-    def __init__(self, rng: Random, gold: str, *, avoid: bool = False) -> None:
+    def __init__(self, rng: Random, gold: str, *, avoid: bool = False, flat: bool = False) -> None:
         super().__init__(rng)
-        self.avoid = avoid
+        self.avoid, self.flat = avoid, flat
         self.strings = frozenset(text.replace("''", "'") for text in _STRING.findall(gold))
         numbers = sorted({int(text) for text in _NUMBER.findall(_STRING.sub("", gold))})
         sums = {one + other for one in numbers for other in numbers if one != other}
@@ -103,13 +105,15 @@ class EdgeDraw(Draw):
     def integer(self, low: int, high: int, step: int = 1) -> int:
         key = (low, high, step)
         if key not in self._favorites:
-            near = {value + change for value in self.numbers for change in (-step, 0, step)}
-            edges = [value for value in sorted(near) if low * step <= value <= high * step and value % step == 0]
+            near = {value + change for value in self.numbers for change in (-step, -1, 0, 1, step)}
+            edges = [value for value in sorted(near) if low * step <= value <= high * step]
             edges += [value for value in edges if value in self.numbers]  # the constant itself is most important
             self._favorites[key] = edges
             # Ties are most revealing at the ends of the range.
             self._favorites[key, "often"] = [low * step, high * step, self._between(low, high) * step]
         edges, often = self._favorites[key], self._favorites[key, "often"]
+        if self.flat and not edges:
+            return int(often[-1])
         if edges and self.random() < self.focus:
             return int(self._any(edges))
         if self.random() < self.repeat:
@@ -133,7 +137,7 @@ class EdgeDraw(Draw):
         return chosen + self.rng.sample(rest, count - len(chosen))
 
     def chance(self, probability: float) -> bool:
-        return self.random() < math.sqrt(probability)
+        return self.random() < math.pow(probability, 0.2 if self.avoid else 0.5)
 
     def day(self, first: str, last: str) -> str:
         value = self._edge_day(first, last)

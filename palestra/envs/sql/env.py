@@ -212,7 +212,7 @@ class EdgeCopy:
         return _edge_image(self).connect()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # the episodes of a group are graded on the same copies
 def _edge_image(copy: EdgeCopy) -> Image:
     return source_of(copy.domain, copy.seed, copy.split).build(copy.seed, copy.number, copy.gold)
 

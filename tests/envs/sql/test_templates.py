@@ -65,7 +65,7 @@ def test_equivalent_queries_agree(name: str, number: int) -> None:
             question = template.fill(Random(100 * seed + draw), slots)
             assert "{" not in question.text + question.gold
             compare: Compare = "list" if question.ordered else "bag"
-            edges = [domain.build(seed, copy, question.gold) for copy in (2, 3, 4)]
+            edges = [domain.build(seed, copy, question.gold) for copy in (2, 3, 5)] if draw == 0 else []
             for database in [*databases, *edges]:
                 gold, alternative = run(database, question.gold, LIMITS), run(database, question.alternative, LIMITS)
                 assert gold.error == alternative.error == ""
