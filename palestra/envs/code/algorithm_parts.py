@@ -151,9 +151,16 @@ def list_sampler(shortest: int, longest: int, low: int, high: int, *more: tuple[
     return sample
 
 
-def random_edges(rng: Random, nodes: int, count: int, weights: Sequence[int] | None = None) -> list[list[int]]:
-    """Return different edges [a, b] or [a, b, weight] with a != b between nodes 0 to `nodes` - 1."""
+def random_edges(
+    rng: Random, nodes: int, count: int, weights: Sequence[int] | None = None, *, directed: bool = True
+) -> list[list[int]]:
+    """Return different edges [a, b] or [a, b, weight] with a != b between nodes 0 to `nodes` - 1.
+
+    Unless the edges are `directed`, there is at most one edge between two nodes.
+    """
     if nodes < 2:
         return []
     pairs = {tuple(rng.sample(range(nodes), 2)) for _ in range(count)}
+    if not directed:
+        pairs = {pair for pair in pairs if pair[0] < pair[1] or pair[::-1] not in pairs}
     return [[*pair, *((rng.choice(weights),) if weights else ())] for pair in sorted(pairs, key=lambda _: rng.random())]

@@ -50,9 +50,8 @@ def split(rng: Random) -> Algorithm:
     return Algorithm(
         kind="split",
         takes=(*_POSITIVE, ("parts", "a positive integer")),
-        intro="Split `values` into exactly `parts` non-empty blocks of consecutive elements. The weight of a block is "
-        "the "
-        f"{means}.",
+        intro="Split `values` into exactly `parts` non-empty blocks of consecutive elements. The weight of a block "
+        f"is the {means}.",
         result=f"the {goal} possible value of the {extreme} weight of a block, or -1 if there are fewer elements than "
         "`parts`",
         code=f"""
@@ -120,8 +119,7 @@ return total
         kind="blocks_counted",
         takes=_VALUES,
         intro="A block consists of one or more consecutive elements of `values`; equal blocks at different positions "
-        "count "
-        "separately.",
+        "count separately.",
         result=result,
         code=code,
         gives="natural",

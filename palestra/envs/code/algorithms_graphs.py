@@ -18,8 +18,7 @@ def shortest_path(rng: Random) -> Algorithm:
         "sum": "The cost of a path is the sum of the costs of its edges.",
         "bottleneck": "The cost of a path is the largest cost of one of its edges (0 for a path without edges).",
         "toll": f"The cost of a path is the sum of the costs of its edges, plus {toll} for each node strictly between "
-        "its "
-        "first and its last node.",
+        "its first and its last node.",
         "ways": "The cost of a path is the sum of the costs of its edges.",
     }[goal]
     step = {"bottleneck": "max(cost, weight)", "toll": f"cost + weight + ({toll} if node > 0 else 0)"}.get(
@@ -27,6 +26,8 @@ def shortest_path(rng: Random) -> Algorithm:
     )
     what = "the smallest cost of a path from node 0 to node n - 1, or -1 if there is no such path"
     count = "the number of paths from node 0 to node n - 1 that have the smallest possible cost (0 if there is no path)"
+    one_way = "Each edge leads from a to b only, and no edge is listed twice."
+    two_way = "Each edge can be used in both directions, and there is at most one edge between two nodes."
     back = "" if directed else "\n    neighbors[b].append((a, weight))"
     search = f"""
 import heapq
@@ -55,20 +56,18 @@ return ways[n - 1]
 
     def sample(rng: Random) -> Args:
         n = rng.randint(1, 6)
-        return n, random_edges(rng, n, rng.randint(0, 10), range(1, 8))
+        return n, random_edges(rng, n, rng.randint(0, 10), range(1, 8), directed=directed)
 
     return Algorithm(
         kind="shortest_path",
         takes=(_NODES, ("edges", "a list of edges [a, b, cost] with positive costs")),
-        intro="The nodes of a graph are numbered from 0 to n - 1. "
-        f"{'Each edge leads from a to b only' if directed else 'Each edge can be used in both directions'}, and "
-        f"no edge is listed twice. {cost}".replace(" and no edge", " and no edge"),
+        intro=f"The nodes of a graph are numbered from 0 to n - 1. {one_way if directed else two_way} {cost}",
         result=count if goal == "ways" else what,
         code=search.strip() + "\n" + ending.strip(),
         gives="natural" if goal == "ways" else "number",
         edges=((1, []), (2, []), (2, [[0, 1, 4]]), (2, [[1, 0, 4]]), (3, [[0, 1, 2], [1, 2, 2], [0, 2, 4]])),
         small=sample,
-        large=lambda rng: (40, random_edges(rng, 40, 160, range(1, 30))),
+        large=lambda rng: (40, random_edges(rng, 40, 160, range(1, 30), directed=directed)),
         choices={"directed": directed, "goal": goal, "toll": toll},
     )
 
@@ -80,8 +79,7 @@ def groups(rng: Random) -> Algorithm:
         "largest": "the number of people in the largest group",
         "separate": "the number of pairs of people who are in different groups",
         "joins": "the position, counted from 1, of the first pair in the list after which everybody is in one group "
-        "when the "
-        "pairs become friends one after another (0 if n is 1, -1 if that never happens)",
+        "when the pairs become friends one after another (0 if n is 1, -1 if that never happens)",
         "sizes": "the sizes of all groups in increasing order",
     }[goal]
     last = {
@@ -104,9 +102,8 @@ def groups(rng: Random) -> Algorithm:
         kind="groups",
         takes=(("n", "a positive integer, the number of people"), ("pairs", "a list of pairs [a, b]")),
         intro="The people are numbered from 0 to n - 1. Each pair in `pairs` consists of two people who are friends. "
-        "Two people "
-        "are in the same group if they are connected by a chain of friends; a person without friends is a group of "
-        "one.",
+        "Two people are in the same group if they are connected by a chain of friends; a person without friends is a "
+        "group of one.",
         result=result,
         code=f"""{first}parent = list(range(n))
 
@@ -136,17 +133,14 @@ def ordering(rng: Random) -> Algorithm:
     workers = rng.randint(2, 3)
     result = {
         "rounds": "the smallest number of rounds in which all tasks can be done, if any number of tasks can be done "
-        "in a "
-        "round, but not together with or before a task they need",
+        "in a round, but not together with or before a task they need",
         "time": "the earliest time at which all tasks can be finished, if task i takes i + 1 hours and any number of "
-        "tasks can "
-        "be done at the same time",
+        "tasks can be done at the same time",
         "order": f"the tasks in the order in which they are done if, at every point, the task with the {first} number "
-        "among "
-        "those that can be done is done next",
+        "among those that can be done is done next",
         "limited": f"the number of rounds that are needed if, in every round, the {workers} tasks with the {first} "
-        "numbers "
-        "among those that could be done at the start of the round are done (or all of them if there are fewer)",
+        "numbers among those that could be done at the start of the round are done (or all of them if there are "
+        "fewer)",
     }[goal]
     none = "an empty list" if goal == "order" else "-1"
     prepare = """
@@ -298,8 +292,7 @@ def tree(rng: Random) -> Algorithm:
         "independent": "the largest sum of the numbers of chosen nodes if no chosen node is the parent of another "
         "chosen node",
         "subtree": "the largest sum of the numbers of all nodes in a connected part of the tree that contains at "
-        "least one node, "
-        "if the nodes with an odd number count as negative (node 3 counts as -3)",
+        "least one node, if the nodes with an odd number count as negative (node 3 counts as -3)",
         "leaves": f"the number of nodes that have at least {depth} descendants (children, children of children, and "
         "so on)",
         "distances": "the sum of the numbers of edges between the two nodes, over all pairs of different nodes",
@@ -351,8 +344,7 @@ return total
         kind="tree",
         takes=(("parents", "a non-empty list of integers"),),
         intro="A tree has the nodes 0 to n - 1, where n is the length of `parents`. Node 0 is the root, and "
-        "`parents[0]` is -1. "
-        "The parent of every other node i is `parents[i]`, which is less than i.",
+        "`parents[0]` is -1. The parent of every other node i is `parents[i]`, which is less than i.",
         result=result,
         code="n = len(parents)\n" + loops.strip(),
         gives="natural",

@@ -26,12 +26,11 @@ def grid_steps(rng: Random) -> Algorithm:
     text, moves = _MOVES[name]
     goal = rng.choice(("steps", "reachable", "farthest"))
     result = {
-        "steps": "the smallest number of steps from the top left cell to the bottom right cell, or -1 if it cannot be "
-        "reached",
+        "steps": "the smallest number of steps from the top left cell to the bottom right cell, or -1 if it cannot "
+        "be reached",
         "reachable": "the number of cells that can be reached from the top left cell, including that cell",
         "farthest": "the largest number d for which some cell can be reached from the top left cell in d steps but "
-        "not in "
-        "fewer",
+        "not in fewer",
     }[goal]
     last = {
         "steps": "return distance.get((rows - 1, columns - 1), -1)",
@@ -48,8 +47,7 @@ def grid_steps(rng: Random) -> Algorithm:
         kind="grid_steps",
         takes=(("grid", "a list of strings of equal length; `#` is a wall and `.` is free"),),
         intro=f"A step moves {text} to a cell that is free and inside the grid; walls between the two cells do not "
-        "matter. The "
-        "top left cell is always free.",
+        "matter. The top left cell is always free.",
         result=result,
         code=f"""
 from collections import deque
@@ -81,9 +79,8 @@ def islands(rng: Random) -> Algorithm:
         "count": "the number of islands",
         "largest": "the number of cells of the largest island (0 if there is none)",
         "enclosed": "the number of islands that have no cell in the first or last row or in the first or last column",
-        "border": "the number of cells that belong to islands with a cell in the first or last row or in the first or "
-        "last "
-        "column",
+        "border": "the number of cells that belong to islands with a cell in the first or last row or in the first "
+        "or last column",
     }[goal]
     moves = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a or b) and (diagonal or not (a and b))]
     update = {

@@ -107,11 +107,16 @@ return total
 def smooth_numbers(rng: Random) -> Algorithm:
     goal = rng.choice(("kth", "sum", "gap"))
     start = rng.choice((1, 1, 2, 3))
+    numbers = (
+        "products of primes from `factors`"
+        if start == 1
+        else f"numbers that are {start} times a product of primes from `factors`"
+    )
     result = {
         "kth": "the number at position k of this list (the first one is at position 1)",
         "sum": "the sum of the first k numbers of this list",
-        "gap": "the largest difference between two consecutive numbers among the first k numbers of this list (0 if k "
-        "is 1)",
+        "gap": "the largest difference between two consecutive numbers among the first k numbers of this list (0 if "
+        "k is 1)",
     }[goal]
     last = {
         "kth": "return listed[k - 1]",
@@ -125,9 +130,8 @@ def smooth_numbers(rng: Random) -> Algorithm:
     return Algorithm(
         kind="smooth_numbers",
         takes=(("factors", "a non-empty list of different primes"), ("k", "a positive integer")),
-        intro=f"Consider all positive integers that can be written as {start} times a product of primes from "
-        "`factors`, each used any "
-        f"number of times ({start} itself is included), and list them in increasing order.",
+        intro=f"List all {numbers} in increasing order. Each prime may be used any number of times, and {start} "
+        "itself is included.",
         result=result,
         code=f"""
 import heapq
@@ -153,7 +157,7 @@ def stones(rng: Random) -> Algorithm:
     moves = sorted(rng.sample(range(1, 8), rng.randint(2, 4)))
     listed = f"{', '.join(map(str, moves[:-1]))} or {moves[-1]}"
     goal = rng.choice(("openings", "single", "misere"))
-    intro = f"Two players take turns. In a turn, a player removes {listed} stones from one of the piles. "
+    intro = f"Two players take turns. In a turn, a player removes {listed} stones from a pile. "
     intro += "A player who cannot move " + ("wins." if goal == "misere" else "loses.")
     if goal == "openings":
         result = (
@@ -245,17 +249,15 @@ return sum(count for (s, last), count in ways.items() if {last})
 
 def power_cycle(rng: Random) -> Algorithm:
     a, b = rng.randint(2, 9), rng.randint(1, 9)
-    goal = rng.choice(("value", "period", "tail"))
+    goal = rng.choice(("value", "index", "tail"))
     result = {
         "value": "x(k)",
-        "period": "the smallest positive p such that x(i) = x(i + p) for all i that are large enough (k is not used "
-        "for this; "
-        "ignore it)",
+        "index": "the smallest index i for which x(i) = x(k)",
         "tail": "the number of different values among x(0), x(1), ..., x(k)",
     }[goal]
     last = {
         "value": "return order[k] if k < len(order) else order[start + (k - start) % period]",
-        "period": "return period",
+        "index": "return seen[order[k] if k < len(order) else order[start + (k - start) % period]]",
         "tail": "return min(k + 1, len(order))",
     }[goal]
     return Algorithm(
@@ -266,8 +268,7 @@ def power_cycle(rng: Random) -> Algorithm:
             ("k", "an integer from 0 to 10 ** 18"),
         ),
         intro="A sequence starts with x(0) = seed. Each later element x(i + 1) is the remainder when x(i) * x(i) + "
-        f"{a} * x(i) + {b} is "
-        "divided by m.",
+        f"{a} * x(i) + {b} is divided by m.",
         result=result,
         code=f"""
 seen, order, x = {{}}, [], seed

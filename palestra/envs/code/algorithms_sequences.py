@@ -286,11 +286,12 @@ return ways[-1]
 
 
 def ends_game(rng: Random) -> Algorithm:
-    k = rng.randint(1, 3)
+    ends = rng.random() < 0.6
+    k = rng.randint(1 if ends else 2, 3)
     goal = rng.choice(("difference", "first"))
     up_to = "one element" if k == 1 else f"1 to {k} elements"
-    ends = rng.random() < 0.5
-    side = "from either end (all from the same end)" if ends else "from the front"
+    side = "from either end of the list" if ends else "from the front of the list"
+    side += " (all from the same end)" if ends and k > 1 else ""
     result = (
         "the sum of the elements that the first player gets minus the sum of those that the second player gets"
         if goal == "difference"
@@ -304,10 +305,9 @@ def ends_game(rng: Random) -> Algorithm:
     return Algorithm(
         kind="ends_game",
         takes=_VALUES,
-        intro=f"Two players take turns. The player whose turn it is removes {up_to} from the list {side} and gets "
-        "them. A "
-        "player must take at least one element, and the game ends when the list is empty. Both players choose their "
-        "moves so that the difference between their own sum and the other player's sum is as large as possible.",
+        intro=f"Two players take turns. The player whose turn it is removes {up_to} {side} and keeps what was "
+        "removed. The game ends when the list is empty. Both players choose their moves so that the difference "
+        "between their own sum and the other player's sum is as large as possible.",
         result=result,
         code=f"""
 n = len(values)

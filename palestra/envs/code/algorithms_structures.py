@@ -25,8 +25,7 @@ def meetings(rng: Random) -> Algorithm:
         "overlap",
         "covered": "the total time during which at least one meeting takes place",
         "visits": "the smallest number of moments at which somebody has to look in so that every meeting is seen at "
-        "least once; "
-        "a meeting is also seen at the moment of its start and at the moment of its end",
+        "least once; a meeting is also seen at the moment of its start and at the moment of its end",
     }[goal]
     code = {
         "rooms": f"""
@@ -113,8 +112,7 @@ def next_greater(rng: Random) -> Algorithm:
         kind="next_greater",
         takes=_VALUES,
         intro=f"For each element of `values`, find the nearest other element {side} that is {name} {than} it.",
-        result=f"the {'values' if goal == 'value' else 'distances to the positions'} of these nearest elements, one "
-        "for each "
+        result=f"the {'values of' if goal == 'value' else 'distances to'} these nearest elements, one for each "
         f"element in order, with {none} where there is none",
         code=f"""
 n = len(values)
@@ -211,9 +209,8 @@ def cache(rng: Random) -> Algorithm:
     evict = {
         "used": "the page that was requested least recently",
         "added": "the page that was loaded into the cache first",
-        "rarely": "the page with the fewest requests so far (counting also requests before it was last loaded); among "
-        "those, the "
-        "one with the smallest number",
+        "rarely": "the page with the fewest requests so far (counting also requests before it was last loaded); "
+        "among those, the one with the smallest number",
     }[policy]
     hit = "pages.remove(page)\n        pages.append(page)" if policy == "used" else "pass"
     drop = "pages.remove(min(pages, key=lambda p: (counts[p], p)))" if policy == "rarely" else "pages.pop(0)"
@@ -230,8 +227,7 @@ def cache(rng: Random) -> Algorithm:
         kind="cache",
         takes=(("requests", "a list of page numbers"), ("capacity", "a positive integer")),
         intro="A cache holds up to `capacity` pages and is empty at the start. If a requested page is not in the "
-        "cache, it is "
-        f"loaded into the cache. If the cache is already full, this page first replaces {evict}.",
+        f"cache, it is loaded into the cache. If the cache is already full, this page first replaces {evict}.",
         result=result,
         code=f"""
 pages, counts = [], {{}}
@@ -257,6 +253,7 @@ return {last}
 
 def counters(rng: Random) -> Algorithm:
     k = rng.randint(1, 3)
+    counters_text = ("one counter", "two counters", "three counters")[k - 1]
     goal = rng.choice(("end", "longest", "total", "waiting"))
     patience = rng.randint(3, 8)
     leave = rng.random() < 0.4
@@ -292,9 +289,8 @@ def counters(rng: Random) -> Algorithm:
                 "a list of [arrival, duration] with non-negative arrivals and positive durations, sorted by arrival",
             ),
         ),
-        intro=f"Customers are served in the order of the list at {k} counter{'s' if k > 1 else ''}. A customer is "
-        "served for the "
-        f"given duration at the first counter that is free, or as soon as a counter becomes free.{rule}",
+        intro=f"Customers are served in the order of the list at {counters_text}. A customer is served for the given "
+        f"duration at the first counter that is free, or as soon as a counter becomes free.{rule}",
         result=f"{result} (0 if there are no customers)",
         code=f"""
 import heapq
@@ -405,8 +401,7 @@ return total
         kind="merging",
         takes=(("values", "a list of positive integers, the sizes of piles in a row"),),
         intro=f"A step merges {which} into one pile{' at their place' if adjacent else ''}, whose size is their sum, "
-        "and costs the "
-        f"{price} sizes. Steps are repeated until at most one pile is left.",
+        f"and costs the {price} sizes. Steps are repeated until at most one pile is left.",
         result=f"the {name} possible total cost (0 if there is at most one pile)",
         code=code,
         gives="natural",

@@ -79,17 +79,14 @@ def palindromes(rng: Random) -> Algorithm:
     kind = "palindrome of odd length" if odd else "palindrome"
     test = " and (j - i) % 2 == 1" if odd else ""
     result = {
-        "subsequence": "the length of the longest palindrome that can be obtained by deleting characters (0 if `text` "
-        "is "
-        "empty)",
-        "insertions": "the smallest number of characters that must be inserted, at any positions, to turn `text` into "
-        "a "
-        "palindrome",
-        "count": f"the number of pairs of positions i <= j such that the characters from i to j, both included, form a "
-        f"{kind}",
+        "subsequence": "the length of the longest palindrome that can be obtained by deleting characters (0 if "
+        "`text` is empty)",
+        "insertions": "the smallest number of characters that must be inserted, at any positions, to turn `text` "
+        "into a palindrome",
+        "count": "the number of pairs of positions i <= j such that the characters from i to j, both included, form "
+        f"a {kind}",
         "pieces": f"the smallest number of consecutive pieces, each a {kind}, into which `text` can be split (0 if it "
-        "is "
-        "empty)",
+        "is empty)",
         "longest": f"the length of the longest {kind} that occurs in `text` without gaps (0 if `text` is empty)",
     }[goal]
     if goal in ("subsequence", "insertions"):
@@ -167,8 +164,7 @@ def segmentation(rng: Random) -> Algorithm:
         kind="segmentation",
         takes=(*_TEXT, ("words", "a list of different non-empty strings")),
         intro="Write `text` as a sequence of words from `words` without spaces. Each word may be used any number of "
-        "times."
-        f"{rule} An empty text needs no words{', which is one way' if goal == 'ways' else ''}.",
+        f"times.{rule} An empty text needs no words{', which is one way' if goal == 'ways' else ''}.",
         result=result,
         code=f"""
 best = [{start}] + [{none}] * len(text)
@@ -205,8 +201,7 @@ def digit_split(rng: Random) -> Algorithm:
         kind="digit_split",
         takes=(("digits", "a non-empty string of decimal digits"),),
         intro=f"Split `digits` into consecutive pieces so that each piece is a number from {low} to {high} without "
-        "leading "
-        "zeros (the number 0 itself is written as a single 0).",
+        "leading zeros (the number 0 itself is written as a single 0).",
         result=result,
         code=f"""
 n = len(digits)
@@ -305,9 +300,8 @@ def repetition(rng: Random) -> Algorithm:
     result = {
         "length": "the length of the decoded string",
         "count": f"the number of occurrences of the letter {letter} in the decoded string",
-        "character": "the number of the letter (a is 1, b is 2, c is 3) at the middle of the decoded string, at index "
-        "n // 2 "
-        "for a string of n letters",
+        "character": "the number of the letter (a is 1, b is 2, c is 3) at the middle of the decoded string, at "
+        "index n // 2 for a string of n letters",
     }[goal]
     one = f'(1 if c == "{letter}" else 0)' if goal == "count" else "1"
 
@@ -380,10 +374,8 @@ return total
         kind="repetition",
         takes=(("text", "an encoded string, in which every pair of brackets contains at least one letter"),),
         intro="In an encoded string, `3[ab]` stands for `ababab`. Such parts can be nested and can stand next to "
-        "letters: "
-        "`2[a2[b]]c` stands for `abbabbc`. The decoded string consists of the letters a, b and c and may be far too "
-        "long "
-        "to be stored.",
+        "letters: `2[a2[b]]c` stands for `abbabbc`. The decoded string consists of the letters a, b and c and may be "
+        "far too long to be stored.",
         result=result,
         code=code,
         gives="natural",
@@ -402,8 +394,7 @@ def bracket_repair(rng: Random) -> Algorithm:
         "longest": "the length of the longest balanced part of `text` without gaps (0 if there is none)",
         "unmatched": "the indices, counted from 0, of all brackets without a partner, in increasing order",
         "cost": f"the smallest total cost to turn `text` into a balanced string if inserting `(` costs {p} and "
-        "inserting "
-        f"`)` costs {q}, and nothing else is allowed",
+        f"inserting `)` costs {q}, and nothing else is allowed",
     }[goal]
     last = {
         "deletions": "return len(opened) + len(closed)",
@@ -416,8 +407,7 @@ return max(b - a - 1 for a, b in zip(alone, alone[1:]))""",
         kind="bracket_repair",
         takes=(("text", "a string of the characters ( and )"),),
         intro="A string is balanced if every `(` has a partner `)` to its right, and every `)` has a partner `(` to "
-        "its left, "
-        "with the usual rules of nesting. The empty string is balanced.",
+        "its left, with the usual rules of nesting. The empty string is balanced.",
         result=result,
         code=f"""
 opened, closed = [], []

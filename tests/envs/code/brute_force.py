@@ -350,10 +350,9 @@ def dice(c: Choices, throws: int, total: int) -> Any:
 
 def power_cycle(c: Choices, m: int, seed: int, k: int) -> Any:
     x = [seed]
-    for _ in range(max(k, 3 * m)):
+    for _ in range(k):
         x.append((x[-1] ** 2 + c["a"] * x[-1] + c["b"]) % m)
-    period = next(p for p in range(1, m + 1) if x[m : 2 * m] == x[m + p : 2 * m + p])
-    return {"value": x[k], "period": period, "tail": len(set(x[: k + 1]))}[c["goal"]]
+    return {"value": x[k], "index": x.index(x[k]), "tail": len(set(x[: k + 1]))}[c["goal"]]
 
 
 def constrain(c: Choices, values: list[int]) -> list[int]:
