@@ -13,264 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.cli import EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED, EXIT_OK
 from palestra.cli.env_options import (
-    NAME_HELP,
-    add_backend,
-    add_env_kwargs,
-    add_import,
-    add_timeouts,
-    add_tools_and_wrappers,
     expand_names,
     is_pattern,
     make_kwargs,
 )
+from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue
+
+__all__ = ["add_arguments", "run"]
 
 if TYPE_CHECKING:
     from palestra.evals.agents import ModelSettings
     from palestra.evals.run import EvalSettings, Evaluation
     from palestra.evals.suite import Suite
-
-MAX_FAILED = 0.05
-_EPILOG = """\
-examples:
-  palestra eval game:Sokoban-v0-easy --model http://localhost:8000/v1 -n 200 -k 4 --out runs/a
-  palestra eval suite:games --agent expert --json
-  palestra eval game:Sokoban-v0-easy --model runs/trained -n 256 --seed 900000    a training run
-  palestra eval math:Arithmetic-v0-easy --model Qwen/Qwen3-1.7B --tools python    with a tool
-  palestra eval my_package.envs:MyEnv --agent my_package:play                     your own code
-  palestra eval http://host:8100/game:Wordle-v0-easy --agent random               an environment on a server
-  palestra eval --suites                                                          list the suites
-
-Run the same command again to resume an interrupted evaluation: finished episodes are kept, failed ones are retried.
-exit codes: 0 success; 2 usage error; 3 too many episodes without a result (see --max-failed); 130 interrupted
-docs/evaluation.md explains the reported numbers and the files in the output folder.
-"""
-_SAMPLING = (
-    (
-        "temperature",
-        float,
-        "X",
-        "Sampling temperature; 0 always selects the most likely token (default: 1, or the value of the training run).",
-    ),
-    (
-        "top_p",
-        float,
-        "X",
-        "Sample only from the top tokens with this total probability (default: 1, or the value of the training run).",
-    ),
-    (
-        "top_k",
-        int,
-        "N",
-        "Sample only from this many of the most likely tokens; 0 samples from all tokens (default: 0).",
-    ),
-    (
-        "min_p",
-        float,
-        "X",
-        "Exclude tokens whose probability is below this fraction of the highest probability (default: 0).",
-    ),
-    (
-        "max_tokens",
-        int,
-        "N",
-        "Maximum number of tokens per reply of the model (default: 512, or the value of the training run).",
-    ),
-)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "palestra eval ENV|SUITE ... (--model MODEL | --agent AGENT) [OPTIONS]"
-    parser.epilog = _EPILOG
-    parser.allow_abbrev = False
-    parser.add_argument(
-        "targets",
-        nargs="*",
-        metavar="ENV|SUITE",
-        help="Environment or suite to evaluate on: suite:NAME, the TOML file of a suite, a glob such as 'game:*-easy', "
-        f"{NAME_HELP}.",
-    )
-    parser.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="ENV",
-        help="Additional environment or pattern to evaluate on; repeatable.",
-    )
-    parser.add_argument("--suites", action="store_true", help="List the suites that come with Palestra and exit.")
-    agent = parser.add_argument_group("agent").add_mutually_exclusive_group()
-    agent.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="Model to evaluate: a local folder, the folder of a training run, a Hugging Face id, default:SIZE "
-        "for a small untrained model, or the URL of an OpenAI-compatible server.",
-    )
-    agent.add_argument(
-        "--agent",
-        metavar="AGENT",
-        help="Agent to evaluate: expert, random, the name of a plug-in, or module:name of a Python function or Agent.",
-    )
-    model = parser.add_argument_group("model")
-    for name, kind, mark, text in _SAMPLING:
-        model.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=mark, help=text)
-    model.add_argument(
-        "--stop",
-        action="append",
-        metavar="TEXT",
-        help="Text at which a reply ends; the text itself is removed; repeatable.",
-    )
-    model.add_argument(
-        "--system",
-        metavar="TEXT",
-        help="System prompt at the start of every conversation (default: none, or the prompt of the training run).",
-    )
-    model.add_argument(
-        "--style",
-        choices=("plain", "react", "tools"),
-        default="plain",
-        help="Format of the conversation: plain for chat messages, react for ReAct, tools for native tool "
-        "calls (default: plain).",
-    )
-    model.add_argument(
-        "--max-context",
-        type=int,
-        metavar="N",
-        help="Maximum number of tokens in the context window (default: the context window of the model).",
-    )
-    model.add_argument(
-        "--api-model",
-        default="",
-        metavar="NAME",
-        help="Name of the model on the server (default: the first model that the server lists).",
-    )
-    model.add_argument(
-        "--api-key-env",
-        default="OPENAI_API_KEY",
-        metavar="VARIABLE",
-        help="Name of the environment variable that holds the API key of the server (default: OPENAI_API_KEY).",
-    )
-    model.add_argument(
-        "--tokenizer",
-        default="",
-        metavar="FOLDER",
-        help="Tokenizer of the model on the server, to record exact token ids if the server returns them "
-        "(default: exchange chat messages only).",
-    )
-    model.add_argument(
-        "--device",
-        default="auto",
-        metavar="DEVICE",
-        help="Device to run a local model on: cpu, cuda, or auto, which uses a GPU if one is available "
-        "(default: auto).",
-    )
-    model.add_argument(
-        "--dtype",
-        metavar="DTYPE",
-        help="Data type of the weights of a local model: float32, bfloat16 or float16 (default: float32 on a "
-        "CPU, bfloat16 on a GPU).",
-    )
-    tasks = parser.add_argument_group("tasks")
-    tasks.add_argument(
-        "-n",
-        type=_task_count,
-        metavar="N",
-        help='Number of tasks per environment, or "all" for every row of a data set (default: the number that the '
-        "suite defines, otherwise all rows of a data set and 100 tasks of any other environment).",
-    )
-    tasks.add_argument(
-        "-k",
-        type=int,
-        metavar="K",
-        help="Number of attempts per task (default: 1, or the number that the suite defines).",
-    )
-    tasks.add_argument(
-        "--seed",
-        type=int,
-        metavar="S",
-        help="Seed of the first task; the following tasks use consecutive seeds (default: 0, or the seed that "
-        "the suite defines).",
-    )
-    tasks.add_argument(
-        "--turns",
-        type=int,
-        metavar="N",
-        help="Maximum number of turns per episode, after which it is truncated (default: the limit of the "
-        "environment).",
-    )
-    tasks.add_argument(
-        "--data-id",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="JSON file with AgentGym's item ids, such as textcraft_12; only these tasks of the family are played; "
-        "repeatable (default: the tasks of the environment or suite).",
-    )
-    options = parser.add_argument_group("environment")
-    add_import(options)
-    add_env_kwargs(options)
-    add_tools_and_wrappers(options)
-    add_backend(options)
-    add_timeouts(options)
-    execution = parser.add_argument_group("execution")
-    execution.add_argument(
-        "--out", metavar="FOLDER", help="Folder to write the evaluation to (default: runs/eval-TARGET-AGENT)."
-    )
-    execution.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="Delete an existing evaluation in --out and start over (default: resume it).",
-    )
-    execution.add_argument(
-        "--concurrency",
-        type=int,
-        default=32,
-        metavar="N",
-        help="Maximum number of episodes to run in parallel (default: 32).",
-    )
-    execution.add_argument(
-        "--retries",
-        type=int,
-        default=2,
-        metavar="N",
-        help="Number of times to retry an episode after an infrastructure failure (default: 2).",
-    )
-    execution.add_argument(
-        "--call-timeout",
-        type=float,
-        metavar="S",
-        help="Maximum seconds per reply of the agent, and per step or reset unless --step-timeout or "
-        "--reset-timeout is set (default: no limit).",
-    )
-    execution.add_argument(
-        "--max-failed",
-        type=float,
-        default=MAX_FAILED,
-        metavar="X",
-        help=f"Maximum fraction of episodes without a result; if exceeded, the exit code is 3 (default: {MAX_FAILED}).",
-    )
-    execution.add_argument(
-        "--price-in",
-        type=float,
-        metavar="X",
-        help="Price in dollars per million input tokens, from which the cost column is computed (default: no "
-        "cost column).",
-    )
-    execution.add_argument(
-        "--price-out",
-        type=float,
-        metavar="X",
-        help="Price in dollars per million output tokens, from which the cost column is computed (default: no "
-        "cost column).",
-    )
-    output = parser.add_argument_group("output").add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")
-    output.add_argument("--markdown", action="store_true", help="Print the table as Markdown.")
-    output.add_argument("--quiet", action="store_true", help="Print only error messages.")
-
-
-def _task_count(text: str) -> int | str:
-    return text if text == "all" else int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -355,7 +111,7 @@ def selected_suite(args: argparse.Namespace) -> Suite:
 
 
 def _sampling_options(args: argparse.Namespace) -> dict[str, Any]:
-    options = {name: getattr(args, name) for name, *_ in _SAMPLING if getattr(args, name) is not None}
+    options = {name: getattr(args, name) for name, *_ in SAMPLING if getattr(args, name) is not None}
     return {**options, "stop": tuple(args.stop)} if args.stop else options
 
 
@@ -364,7 +120,7 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     from palestra.evals.agents import ModelSettings
 
     trained = _training_settings(model)
-    sampling = {name: trained[name] for name, *_ in _SAMPLING if name in trained}
+    sampling = {name: trained[name] for name, *_ in SAMPLING if name in trained}
     return ModelSettings(
         sampling=Sampling(**{**sampling, **_sampling_options(args)}),
         system=trained.get("system", "") if args.system is None else args.system,

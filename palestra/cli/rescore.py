@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 
 from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs
-from palestra.cli.eval import MAX_FAILED, exit_code
+from palestra.cli.eval import exit_code
+from palestra.cli.eval_options import MAX_FAILED
 
 _EPILOG = """\
 examples:

@@ -46,8 +46,8 @@ def _leaf(text: str) -> bool:
         return True
     if body.startswith("(") and "*10^" in body:  # `parse_quantity` writes 3 million in this form
         body = body[1:].partition(")*10^")[0]
-    checker = _Checker(body)
     try:
+        checker = _Checker(body)  # reads the first token, which may be unsupported
         checker.parse()
     except (Unsupported, ZeroDivisionError):
         return False

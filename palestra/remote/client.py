@@ -139,7 +139,8 @@ class RemoteEnv(Env):
             self.max_turns = result["max_turns"]
             self.reward_range = bounds
             self.expert_peeks = result["expert_peeks"]
-            self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds})
+            splits = tuple(result["spec"].get("splits", ()))
+            self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds, "splits": splits})
 
     def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:
         """Send a request with the next sequence number, and update the number from the response."""

@@ -150,3 +150,8 @@ def test_grader_refuses_calculations() -> None:
 )
 def test_grader_accepts_results(answer: str, gold: str) -> None:
     assert grade_math(answer, gold, evaluated=True).correct
+
+
+@pytest.mark.parametrize("answer", ["%s%n{0}{x}", "%1", "\\1"])
+def test_unreadable_answers_do_not_raise(answer: str) -> None:
+    assert not is_evaluated(answer)

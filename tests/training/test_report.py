@@ -259,7 +259,7 @@ def test_incomplete_checkpoints_are_ignored(tmp_path: Path) -> None:
     assert last_checkpoint(tmp_path) is None
     for name in ("step-2", "step-10", ".step-20.part"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
-        (tmp_path / "checkpoints" / name / "trainer.pt").touch()
+        (tmp_path / "checkpoints" / name / "manifest.json").touch()
     (tmp_path / "checkpoints" / "step-30").mkdir()
     assert last_checkpoint(tmp_path) == 10
 
