@@ -98,7 +98,7 @@ class Rng(Random):
                     self._left = left
                     return a + number
             self._left = 0
-        return super().randint(a, b)
+        return Random.randint(self, a, b)  # super() fails if evaluating an argument of this call converted `self`
 
     def seed(self, a: Any = None, version: int = 2) -> None:
         _plain(self).seed(a, version)

@@ -137,3 +137,11 @@ def test_seed_sequences_do_not_overlap(root: int) -> None:
 def test_child_seeds_depend_on_the_path() -> None:
     assert child_seed(1, "a", 2) == child_seed(1, "a", 2)
     assert len({child_seed(1), child_seed(1, "a"), child_seed(1, "a", 2), child_seed(2, "a")}) == 4
+
+
+def test_an_argument_may_convert_the_generator() -> None:
+    """In `rng.randint(0, 10 ** rng.randint(1, 3))`, the method is looked up before the argument is evaluated."""
+    rng = Rng(1)
+    for _ in range(500):
+        assert 0 <= rng.randint(0, 10 ** rng.randint(1, 3)) <= 1000
+    assert type(rng) is Random

@@ -81,9 +81,14 @@ class Algorithms(CodeTask):
     """
 
     levels: ClassVar[Levels] = {
-        "easy": {"kinds": EASY, "constraints": True, "forms": False, "examples": 4},
-        "medium": {"kinds": tuple(KINDS), "constraints": True, "forms": False, "examples": 3},
-        "hard": {"kinds": tuple(KINDS), "constraints": True, "forms": True, "examples": 2},
+        "easy": {"kinds": EASY, "constraints": True, "forms": True, "examples": 4},
+        "medium": {"kinds": tuple(KINDS), "constraints": True, "forms": True, "examples": 3},
+        "hard": {
+            "kinds": tuple(kind for kind in KINDS if kind not in EASY),
+            "constraints": True,
+            "forms": True,
+            "examples": 2,
+        },
     }
 
     def __init__(
