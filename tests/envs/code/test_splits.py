@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ IDS = [env_id for env_id in palestra.list_envs("code") if not palestra.get_spec(
 
 
 class _Renamer(ast.NodeTransformer):
-    """Rename variables in order of appearance and replace constants by their type."""
+    """Rename variables in order of appearance, and replace numbers and strings by their type."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
     def rename(self, name: str) -> str:
-        return self.names.setdefault(name, f"v{len(self.names)}")
+        return name if hasattr(builtins, name) else self.names.setdefault(name, f"v{len(self.names)}")
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         node.arg = self.rename(node.arg)
@@ -31,7 +32,8 @@ class _Renamer(ast.NodeTransformer):
         return node
 
     def visit_Constant(self, node: ast.Constant) -> ast.Constant:
-        node.value = type(node.value).__name__
+        if isinstance(node.value, str) or type(node.value) is int:
+            node.value = type(node.value).__name__
         return node
 
 
