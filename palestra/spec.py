@@ -17,6 +17,8 @@ _ID = re.compile(
 
 SPLITS = ("train", "test")
 TEST_DIGITS = frozenset("02")  # a task whose fingerprint starts with one of these hexadecimal digits is held out
+MAX_UNEARNED = 0.35  # a higher success rate of a player without skill needs a `rates_reason`
+RATES_REASONS = ("few_answers", "easy_by_design")
 UNBOUNDED = (float("-inf"), float("inf"))  # reward range of an env that does not declare one
 
 

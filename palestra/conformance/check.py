@@ -12,7 +12,8 @@ from time import monotonic
 from typing import Any
 
 from palestra.conformance import invariants
-from palestra.conformance.rates import Player, Rate
+from palestra.conformance.players import constant_strategies, echo_strategies
+from palestra.conformance.rates import Player, Rate, best_rate
 from palestra.conformance.recording import ANY_ACTION, Recording, Subject
 from palestra.conformance.splits import splits
 from palestra.core import Env
@@ -20,6 +21,8 @@ from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
+UNEARNED_EPISODES = 8  # episodes for the spot checks of the echo and the constant player
+UNEARNED_SECONDS = 0.15  # time limit for each of these spot checks
 
 
 @dataclass(slots=True)
@@ -31,14 +34,14 @@ class Report:
     notes: list[str] = field(default_factory=list)  # checks that were skipped, with the reason
     expert: Rate | None = None
     random: Rate | None = None
+    echo: Rate | None = None  # of the best strategy on a few episodes
+    constant: Rate | None = None  # of the best strategy on a few episodes
     seconds: float = 0.0
 
     def __str__(self) -> str:
         lines = [f"{self.name}: passed ({len(self.passed)} checks, {self.seconds:.1f} s)"]
-        if self.expert is not None:
-            lines.append(f"  expert {self.expert}")
-        if self.random is not None:
-            lines.append(f"  random {self.random}")
+        rates = {"expert": self.expert, "random": self.random, "echo": self.echo, "constant": self.constant}
+        lines += [f"  {player} {rate}" for player, rate in rates.items() if rate is not None]
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
 
@@ -108,11 +111,16 @@ def _run(
         invariants.rate(subject, "random", report.random)
     invariants.empty_answers(subject)
     splits(subject)
-    passed("validity")
     invariants.forks(subject, recordings)
     passed("fork")
     invariants.prompt(subject, recordings)
     passed("prompt")
+    invariants.documented_rates(subject)
+    report.echo, report.constant = _unearned_rates(subject, expert_recordings)
+    invariants.unearned_rate(subject, "echo", report.echo)
+    if report.constant is not None:
+        invariants.unearned_rate(subject, "constant", report.constant)
+    passed("validity")
     invariants.cleanup(subject)
     passed("cleanup")
     if not processes:
@@ -133,6 +141,18 @@ def _record(subject: Subject, player: Player, episodes: int, seconds: float) -> 
                 break
             recordings.append(subject.record(env, seed, player))
     return recordings
+
+
+def _unearned_rates(subject: Subject, expert_recordings: list[Recording]) -> tuple[Rate, Rate | None]:
+    """Return the rates of the echo and the constant player on a few episodes."""
+    limits: dict[str, Any] = {"seconds": UNEARNED_SECONDS, "min_episodes": 1}
+    with subject.make() as env:
+        subject.reset(env, SEEDS[0])
+        echo = best_rate(env, echo_strategies(env), SEEDS[:UNEARNED_EPISODES], **limits)
+        if not expert_recordings:
+            return echo, None
+        strategies = constant_strategies(recording.actions for recording in expert_recordings)
+        return echo, best_rate(env, strategies, SEEDS[:UNEARNED_EPISODES], **limits)
 
 
 def _rate(recordings: list[Recording]) -> Rate | None:

@@ -28,7 +28,12 @@ from palestra.conformance.replay import replay_in_process
 from palestra.conformance.side_effects import OpenResources, SideEffectMonitor
 from palestra.core import Env
 from palestra.errors import EnvFailed, ResetNeeded
-from palestra.spec import UNBOUNDED
+from palestra.spec import MAX_UNEARNED, RATES_REASONS, UNBOUNDED
+
+_REASON_NEEDED = (
+    f"more than {MAX_UNEARNED:g}. Make rewards harder to earn without solving the task, or state a reason in the spec: "
+    'rates_reason="few_answers" or "easy_by_design"'
+)
 
 
 def _expect_same(
@@ -280,6 +285,34 @@ def rate(subject: Subject, player: Player, measured: Rate) -> None:
         subject.fail(
             VALIDITY, f"the spec declares a success rate of {stated:g} for the {player} player, but it is {measured}"
         )
+
+
+def documented_rates(subject: Subject) -> None:
+    """Check that the spec gives a reason if a player without skill succeeds often."""
+    spec = subject.spec
+    if spec is None:
+        return
+    if spec.rates_reason not in ("", *RATES_REASONS):
+        reasons = " or ".join(map(repr, RATES_REASONS))
+        subject.fail(VALIDITY, f"rates_reason must be {reasons}, or empty; got {spec.rates_reason!r}")
+    rates = {"random": spec.random_success, "echo": spec.echo_success, "constant": spec.constant_success}
+    for player, stated in rates.items():
+        if stated is not None and stated > MAX_UNEARNED and not spec.rates_reason:
+            subject.fail(VALIDITY, f"the {player} player solves {stated:g} of the episodes, {_REASON_NEEDED}")
+
+
+def unearned_rate(subject: Subject, player: Player, measured: Rate) -> None:
+    """Check that the echo or constant player does not succeed more often than the spec states."""
+    spec = subject.spec
+    if spec is None:
+        return
+    stated = spec.echo_success if player == "echo" else spec.constant_success
+    if stated is not None and measured.exceeds(stated):
+        subject.fail(
+            VALIDITY, f"the spec declares a success rate of {stated:g} for the {player} player, but it is {measured}"
+        )
+    if stated is None and not spec.rates_reason and measured.exceeds(MAX_UNEARNED, alpha=1e-3):
+        subject.fail(VALIDITY, f"the {player} player solves {measured} of the episodes, {_REASON_NEEDED}")
 
 
 def empty_answers(subject: Subject) -> None:

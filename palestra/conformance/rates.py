@@ -1,16 +1,22 @@
-"""Measure the success rate of the expert or the random player."""
+"""Measure the success rates of the expert and of the random, echo and constant players."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from math import comb, sqrt
 from time import monotonic
 from typing import Literal, NamedTuple
 
+from palestra.conformance.players import Strategy, constant_strategies, echo_strategies
 from palestra.core import Env
 from palestra.errors import BadValue
 
-Player = Literal["expert", "random"]
+Player = Literal["expert", "random", "echo", "constant"]
+
+MAX_TURNS_WITHOUT_BUDGET = 1_000  # episodes of an env without a turn limit stop after this many turns
+SCREENED = 4  # number of episodes after which only the best strategies of a player continue
+FINALISTS = 4  # number of strategies that continue
+TRAINING_SEED = 10**6  # first seed from which the constant player learns
 
 
 class Rate(NamedTuple):
@@ -38,6 +44,10 @@ class Rate(NamedTuple):
             min(_tail(self.solved, self.episodes, p), _tail(self.episodes - self.solved, self.episodes, 1 - p)) > 5e-5
         )
 
+    def exceeds(self, stated: float, alpha: float = 1e-5) -> bool:
+        """Return whether the measurement shows that the true rate is above `stated` (one-sided test)."""
+        return _tail(self.solved, self.episodes, max(stated, 0.05)) < alpha
+
     def __str__(self) -> str:
         low, high = self.interval()
         return f"{self.value:.3f} ({low:.3f} to {high:.3f}, {self.episodes} episodes)"
@@ -49,26 +59,97 @@ def _tail(k: int, n: int, p: float) -> float:
 
 
 def next_action(env: Env, player: Player) -> str:
-    """Return the next action of `player`."""
+    """Return the next action of the expert or the random player."""
     if player == "random":
         return env.sample_random_action()
-    action = env.expert_action()
+    action = env.expert_action() if player == "expert" else None
     if action is None:
-        raise BadValue(f"{env!r} has no expert")
+        raise BadValue(f"{env!r} has no {player} player" if player != "expert" else f"{env!r} has no expert")
     return action
 
 
 def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: float = float("inf")) -> Rate:
-    """Play one episode per seed; stop after about `seconds` seconds if at least three episodes have been played."""
-    solved = episodes = 0
+    """Play one episode per seed; stop after about `seconds` seconds if at least three episodes have been played.
+
+    The rate of the echo and the constant player is that of their best strategy. All strategies play the first
+    `SCREENED` seeds, and only the best ones play the others.
+    """
+    if player == "echo":
+        env.reset(seed=0)
+        return best_rate(env, echo_strategies(env), seeds, seconds=seconds)
+    if player == "constant":
+        actions = expert_actions(env, range(TRAINING_SEED, TRAINING_SEED + 200), seconds=seconds / 2)
+        return best_rate(env, constant_strategies(actions), seeds, seconds=seconds / 2)
+    return best_rate(env, [lambda env, _: next_action(env, player)], seeds, seconds=seconds)
+
+
+def expert_actions(env: Env, seeds: Iterable[int], *, seconds: float) -> list[list[str]]:
+    """Return the actions of the expert in each episode; stop after about `seconds` seconds."""
+    episodes: list[list[str]] = []
     end = monotonic() + seconds
     for seed in seeds:
-        if episodes >= 3 and monotonic() > end:
+        if len(episodes) >= 3 and monotonic() > end:
             break
         env.reset(seed=seed)
-        step = env.step(next_action(env, player))
-        while not step.done:
-            step = env.step(next_action(env, player))
-        solved += bool(step.info["success"])
-        episodes += 1
-    return Rate(solved, episodes)
+        episodes.append([next_action(env, "expert")])
+        while len(episodes[-1]) < MAX_TURNS_WITHOUT_BUDGET and not env.step(episodes[-1][-1]).done:
+            episodes[-1].append(next_action(env, "expert"))
+    return episodes
+
+
+def best_rate(
+    env: Env,
+    strategies: Sequence[Strategy],
+    seeds: Iterable[int],
+    *,
+    seconds: float = float("inf"),
+    min_episodes: int = 3,
+) -> Rate:
+    """Return the rate of the strategy that solves the most episodes.
+
+    Stops after about `seconds` seconds if every strategy has played `min_episodes` episodes.
+    """
+    remaining = list(range(len(strategies)))
+    solved, episodes = [0] * len(strategies), [0] * len(strategies)
+    end = monotonic() + seconds
+    for count, seed in enumerate(seeds):
+        if count == SCREENED:
+            remaining = sorted(remaining, key=lambda index: -solved[index])[:FINALISTS]
+        if count >= min_episodes and monotonic() > end:
+            break
+        for index, success in zip(remaining, _results(env, [strategies[i] for i in remaining], seed), strict=False):
+            solved[index] += success
+            episodes[index] += 1
+            if count >= min_episodes and monotonic() > end:
+                break
+    best = max(remaining, key=lambda index: (solved[index], episodes[index]))
+    return Rate(solved[best], episodes[best])
+
+
+def _results(env: Env, strategies: Sequence[Strategy], seed: int) -> Iterator[bool]:
+    """Yield whether each strategy solves the task of a seed."""
+    if env.max_turns != 1 or len(strategies) == 1:
+        yield from (_episode(env, strategy, seed) for strategy in strategies)
+        return
+    observation, _ = env.reset(seed=seed)
+    results: dict[str, bool] = {}
+    for strategy in strategies:  # several strategies may give the same answer
+        reply = strategy(env, observation)
+        if reply not in results:
+            results[reply] = _solves(env.fork(), reply)
+        yield results[reply]
+
+
+def _solves(env: Env, reply: str) -> bool:
+    with env:
+        return bool(env.step(reply).info.get("success"))
+
+
+def _episode(env: Env, strategy: Strategy, seed: int) -> bool:
+    observation, _ = env.reset(seed=seed)
+    for _ in range(env.max_turns or MAX_TURNS_WITHOUT_BUDGET):
+        step = env.step(strategy(env, observation))
+        if step.done:
+            return bool(step.info["success"])
+        observation = step.observation
+    return False

@@ -8,13 +8,11 @@ from math import isfinite
 from time import monotonic
 from typing import Any, NoReturn
 
-from palestra.conformance.rates import Player, next_action
+from palestra.conformance.rates import MAX_TURNS_WITHOUT_BUDGET, Player, next_action
 from palestra.core import Env
 from palestra.errors import ConformanceError, EpisodeOver, InfrastructureError
 from palestra.spec import EnvSpec
 from palestra.types import Step
-
-MAX_TURNS_WITHOUT_BUDGET = 1_000  # recordings of an env without a turn limit stop after this many turns
 
 DETERMINISM = "determinism"
 ANY_ACTION = "any action"

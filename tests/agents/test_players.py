@@ -15,6 +15,7 @@ from palestra.agents import Agent, ExpertAgent, FunctionAgent, HumanAgent, Rando
 from palestra.core import Env, Reset
 from palestra.errors import BadValue
 from palestra.registry import make
+from palestra.rollout import collect
 from palestra.types import Action, Step
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -69,6 +70,31 @@ def test_random_agents_with_different_seeds_act_differently() -> None:
     games = [tuple(play(RandomAgent(), env, seed=seed)) for seed in (1, 2, 1, 2)]
     assert games[0] == games[2] != games[1] == games[3]
     assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the generator of the env is used
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "babyai:GoTo-v0",
+        "code:Repair-v0-easy",
+        "game:Sudoku-v0-easy",
+        "logic:Rules-v0-d0",
+        "math:Arithmetic-v0-easy",
+        "qa:World-v0-1hop",
+        "sql:Shop-v0",
+        "textcraft:Depth2-v0",
+        "webshop:Shop-v0",
+    ],
+)
+def test_members_of_a_group_act_differently(env_id: str) -> None:
+    def actions() -> list[tuple[str, ...]]:
+        result = asyncio.run(collect(RandomAgent(), env_id, episodes=6, group_size=6, seed=3, concurrency=1))
+        assert len({trajectory.seed for trajectory in result.trajectories}) == 1
+        return sorted(tuple(turn.action.text for turn in trajectory.turns) for trajectory in result.trajectories)
+
+    first = actions()
+    assert len(set(first)) > 1
+    assert first == actions()
 
 
 def test_policies_of_slow_envs_run_in_a_thread() -> None:

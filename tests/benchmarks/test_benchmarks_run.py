@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -50,16 +51,17 @@ def test_env_step_prints_a_table() -> None:
 @pytest.mark.slow
 def test_rates_are_measured_and_compared_with_the_stated_ones() -> None:
     code, text = run("rates.py", "--ids", GUESS, "--seeds", "300", "--json")
-    expert, random = json.loads(text)
+    expert, random, echo, constant = json.loads(text)
     assert code == 0
     assert (expert["solved"], expert["episodes"], expert["stated"]) == (300, 300, 1.0)
     assert random["interval"][0] < random["solved"] / 300 < random["interval"][1]
+    assert [echo["player"], constant["player"]] == ["echo", "constant"]
 
 
 @pytest.mark.slow
 def test_rates_print_a_table() -> None:
     code, text = run("rates.py", "--ids", GUESS, "--seeds", "30")
-    assert text.count(GUESS) == 2
+    assert text.count(GUESS) == 4
     assert code == ("OUTSIDE" in text)
 
 
@@ -85,12 +87,20 @@ def test_env_step_bars() -> None:
 
 def test_a_stated_rate_agrees_within_the_interval() -> None:
     agrees = runpy.run_path(str(BENCHMARKS / "rates.py"))["agrees"]
-    assert agrees(None, Rate(1, 2))
-    assert agrees(1.0, Rate(50, 50))
-    assert not agrees(1.0, Rate(9_999, 10_000))
-    assert agrees(0.34, Rate(3_446, 10_000))
-    assert not agrees(0.30, Rate(3_446, 10_000))
-    assert agrees(0.0, Rate(0, 10))
+    assert agrees(None, Rate(1, 2), "random")
+    assert agrees(1.0, Rate(50, 50), "random")
+    assert not agrees(1.0, Rate(9_999, 10_000), "random")
+    assert agrees(0.34, Rate(3_446, 10_000), "random")
+    assert not agrees(0.30, Rate(3_446, 10_000), "random")
+    assert agrees(0.0, Rate(0, 10), "random")
+    assert agrees(0.3, Rate(0, 100), "echo")  # a short measurement may miss the best strategy
+    assert not agrees(0.1, Rate(50, 100), "constant")
+
+
+def test_rates_print_entries_for_catalogs() -> None:
+    code, text = run("rates.py", "--ids", GUESS, "--seeds", "10", "--table")
+    assert code == 0
+    assert re.fullmatch(r'    "GuessTheNumber-v0-easy": \(0\.\d+, 0\.\d+\),\n', text)
 
 
 @pytest.mark.slow

@@ -322,3 +322,43 @@ class LeaksThread(Sound):
 
 leaked: list[Any] = []
 stop = threading.Event()
+
+
+class RewardsCopies(Sound):
+    """Find a word that the prompt contains; the expert wins with this word."""
+
+    max_turns = 1
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        _, info = super().reset(seed, options)
+        self.word = "".join(self.rng.choice("abcdefgh") for _ in range(8))
+        prompt = f'The word is "{self.word}". Which word is it?'
+        return f"{prompt}\n\nAnswer like \\boxed{{word}}. You have 1 attempt.", info
+
+    def step(self, action: str) -> Step:
+        if self.over is None:
+            raise ResetNeeded("reset first")
+        if self.over:
+            raise EpisodeOver("over")
+        text = last_boxed(action)
+        found = text is not None and text == self.word
+        return self.end("found" if found else "no", 1.0 if found else -0.1 if not text else 0.0, found)
+
+    def sample_random_action(self) -> str:
+        return boxed("".join(self.player_rng.choice("abcdefgh") for _ in range(8)))
+
+    def expert_action(self) -> str | None:
+        return boxed(self.word)
+
+    def example_action(self) -> str:
+        return boxed("word")
+
+
+class SameAnswer(RewardsCopies):
+    """Find a word that is always the same."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        _, info = super().reset(seed, options)
+        self.word = "fish"
+        prompt = f"Number {self.rng.random()}: which word is it?"
+        return f"{prompt}\n\nAnswer like \\boxed{{word}}. You have 1 attempt.", info

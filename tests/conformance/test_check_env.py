@@ -86,8 +86,9 @@ def test_every_defective_env_is_tested() -> None:
     classes = {
         c for c in vars(defective_envs).values() if isinstance(c, type) and issubclass(c, defective_envs.Sound)
     } - {defective_envs.Sound}
-    # StatedPeeking is a correct env, tested above.
-    assert classes == {row[0] for row in DEFECTS} | {defective_envs.StatedPeeking}
+    # StatedPeeking is a correct env, tested above; the rates of the other two depend on their specs, tested below.
+    others = {defective_envs.StatedPeeking, defective_envs.RewardsCopies, defective_envs.SameAnswer}
+    assert classes == {row[0] for row in DEFECTS} | others
 
 
 def test_reproduction_code_raises_the_same_defect() -> None:
@@ -130,6 +131,37 @@ def test_registered_env_is_replayed_in_a_fresh_process() -> None:
         assert check("defective_envs:Sound-v0").notes == []
     finally:
         palestra.unregister("defective_envs:Sound-v0")
+
+
+@pytest.mark.parametrize(
+    ("name", "stated", "defect"),
+    [
+        ("RewardsCopies", {"echo_success": 0.1}, "declares a success rate of 0.1 for the echo player, but it is 1.000"),
+        ("RewardsCopies", {"echo_success": 1.0}, "the echo player solves 1 of the episodes, more than 0.35"),
+        ("RewardsCopies", {"rates_reason": "because"}, "rates_reason must be 'few_answers' or 'easy_by_design'"),
+        ("RewardsCopies", {"echo_success": 1.0, "rates_reason": "easy_by_design"}, None),
+        ("RewardsCopies", {}, "the echo player solves 1.000"),
+        ("SameAnswer", {}, "the constant player solves 1.000"),
+        ("SameAnswer", {"constant_success": 0.2}, "declares a success rate of 0.2 for the constant player"),
+        ("SameAnswer", {"random_success": 0.0, "rates_reason": "few_answers"}, None),
+        ("Sound", {"random_success": 0.37}, "the random player solves 0.37 of the episodes, more than 0.35"),
+        ("Sound", {"random_success": 0.37, "rates_reason": "few_answers"}, None),
+    ],
+)
+def test_unearned_rewards_need_a_reason(name: str, stated: dict[str, Any], defect: str | None) -> None:
+    palestra.register("unearned:Env-v0", f"tests.conformance.defective_envs:{name}", reward_range=(-0.1, 1.0), **stated)
+    try:
+        if defect is None:
+            report = check("unearned:Env-v0", processes=False)
+            assert report.echo is not None
+            assert report.constant is not None
+            return
+        with pytest.raises(ConformanceError) as caught:
+            check("unearned:Env-v0", processes=False)
+        assert caught.value.invariant == "validity"
+        assert defect in str(caught.value)
+    finally:
+        palestra.unregister("unearned:Env-v0")
 
 
 def test_allowed_clock() -> None:

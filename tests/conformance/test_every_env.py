@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 import palestra
-from tests.conformance.variants import EVERY
+from tests.conformance.variants import EVERY, notes_of
 
 WITH_PROCESSES = {"code:Puzzles-v0-random", "game:Sokoban-v0-easy", "webshop:Shop-v0"}
 # Answers of code tasks are executed, and the expert needs 1,000 turns for a tile of 2048.
@@ -25,7 +25,8 @@ def test_invariants(env_id: str) -> None:
     alone = env_id not in WITH_PROCESSES
     report = palestra.check_env(env_id, episodes=EPISODES.get(env_id, 25), seconds=0.6, processes=not alone)
     assert len(report.passed) == 8 - alone
-    assert report.notes == ["replays in fresh processes were skipped because of processes=False"] * alone
+    skipped = ["replays in fresh processes were skipped because of processes=False"] * alone
+    assert report.notes == [*notes_of(env_id), *skipped]
 
 
 def test_ids_exist() -> None:

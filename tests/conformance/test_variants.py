@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 import palestra
-from tests.conformance.variants import VARIANTS
+from tests.conformance.variants import VARIANTS, notes_of
 
 
 @pytest.mark.parametrize("env_id", VARIANTS)
 def test_invariants_of_a_variant(env_id: str) -> None:
     report = palestra.check_env(env_id, episodes=3, seconds=1.0, processes=False)
     assert len(report.passed) == 7
-    assert report.notes == ["replays in fresh processes were skipped because of processes=False"]
+    assert report.notes == [*notes_of(env_id), "replays in fresh processes were skipped because of processes=False"]

@@ -22,6 +22,9 @@ _GENERATORS = {
     "Repair": ("repair:Repair", "fix the bugs in a program, graded by hidden tests"),
 }
 
+# The random player of Repair adds another bug, which sometimes removes the first one.
+_RANDOM = {("Repair", "easy"): 0.13, ("Repair", "random"): 0.05}
+
 _GENERATED_SPECS = [
     EnvSpec(
         id=f"code:{name}-v0-{level}",
@@ -30,7 +33,9 @@ _GENERATED_SPECS = [
         summary=summary,
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
-        random_success=0.0,  # the random player's programs are wrong by construction
+        random_success=_RANDOM.get((name, level), 0.0),
+        echo_success=0.0,
+        constant_success=0.0,
         splits=("train", "test"),
     )
     for name, (entry, summary) in _GENERATORS.items()

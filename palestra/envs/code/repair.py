@@ -68,10 +68,13 @@ class Repair(CodeTask):
         return None if generated is None or buggy is None else _make_item(rng, generated, *buggy)
 
     def random_answer(self) -> str:
-        """Return the unchanged program from the prompt, which is always wrong."""
+        """Return the program from the prompt with another random bug, which rarely repairs it."""
         program = self.read(str(self.item.question))
         assert program is not None  # noqa: S101  # every question contains a program
-        return program
+        sites = find_bug_sites(parse(program))
+        if not sites:
+            return program
+        return ast.unparse(insert_bugs(program, [self.player_rng.choice(sites)], self.player_rng.getrandbits(32)))
 
 
 def _make_item(

@@ -65,6 +65,7 @@ class DeepSearch(MultiTurnEnv):
     """
 
     filters_tasks = False  # `questions` respects `split`
+    expert_peeks = True  # the expert submits the answer of the data set
     inline = False  # a search may wait for a server, and the first one may build an index
     # `_hits` and `_pages_read` can be shared because they are replaced, never mutated.
     shared = MultiTurnEnv.shared | {"tool", "_task_info", "_hits", "_pages_read"}

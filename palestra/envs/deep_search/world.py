@@ -29,6 +29,8 @@ class WorldSearch(DeepSearch):
     that are mentioned there.
     """
 
+    expert_peeks = False  # the expert is a solver that reads only observations
+
     questions: WorldQuestions
 
     def __init__(

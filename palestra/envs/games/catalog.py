@@ -9,6 +9,24 @@ from typing import Any
 
 from palestra.spec import EnvSpec
 
+# Success rates of the echo and the constant player; both are 0 in the other games.
+_UNEARNED = {
+    "GuessTheNumber-v0-easy": (0.27, 0.127),
+    "GuessTheNumber-v0-hard": (0.107, 0.037),
+    "GuessTheNumber-v0-random": (0.09, 0.04),
+    "Mastermind-v0-easy": (0.0, 0.033),
+    "Mastermind-v0-hard": (0.0, 0.003),
+    "Mastermind-v0-random": (0.0, 0.047),
+    "Minesweeper-v0-easy": (0.0, 0.003),
+    "Wordle-v0-easy": (0.0, 0.007),
+    "Hangman-v0-easy": (0.0, 0.013),
+    "Hangman-v0-hard": (0.0, 0.003),
+    "Hangman-v0-random": (0.0, 0.003),
+    "Game2048-v0-random": (0.0, 0.022),
+    "WikiGame-v0-easy": (0.067, 0.0),
+}
+_EASY = frozenset({"Game2048-v0-easy", "Game2048-v0-random"})  # random play often suffices, as in GEM
+
 
 def _game(
     env_id: str,
@@ -21,6 +39,7 @@ def _game(
     held_out: bool = True,
     **kwargs: Any,
 ) -> EnvSpec:
+    echo, constant = _UNEARNED.get(env_id, (0.0, 0.0))
     return EnvSpec(
         id=f"game:{env_id}",
         entry_point=f"palestra.envs.games.{entry}",
@@ -29,6 +48,9 @@ def _game(
         reward_range=(-0.1, 1.0),
         expert_success=expert,
         random_success=random,
+        echo_success=echo,
+        constant_success=constant,
+        rates_reason="easy_by_design" if env_id in _EASY else "",
         seeded=seeded,
         splits=("train", "test") if held_out else (),
     )

@@ -40,6 +40,7 @@ class WikiGame(LanguageGame):
     """
 
     title = "the Wikipedia Game"
+    expert_peeks = True  # the expert also reads pages that it has not visited
 
     levels = (
         {"max_turns": 30, "min_distance": 2, "max_distance": 3},

@@ -21,7 +21,7 @@ _DATA_SPECS = [
     _logic_data("logic:File-v0", "your own statements from a file, a folder or any data set"),
 ]
 
-# The success rate of the random player is 1/2 or 1/3, because there are two or three possible answers.
+# Players without skill solve 1/2 or 1/3 of the tasks, because there are two or three possible answers.
 _GENERATED_SPECS = [
     EnvSpec(
         id=f"logic:Rules-v0-d{depth}{'' if world == 'closed' else '-open'}",
@@ -32,6 +32,9 @@ _GENERATED_SPECS = [
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=chance,
+        echo_success=chance,
+        constant_success=chance,
+        rates_reason="few_answers",
         splits=("train", "test"),
     )
     for world, chance in (("closed", 0.5), ("open", 0.333))

@@ -24,32 +24,32 @@ _DATA_SPECS = [
     math_data("math:File-v0", "your own problems from a file, a folder or any data set"),
 ]
 
-# Maps each name to (entry point, summary, success rate of the random player by level).
-_GENERATORS: Mapping[str, tuple[str, str, Mapping[str, float]]] = {
+# Maps each name to (entry point, summary, success rates of the random, echo and constant player by level).
+_GENERATORS: Mapping[str, tuple[str, str, Mapping[str, tuple[float, float, float]]]] = {
     "Arithmetic": (
         "arithmetic:Arithmetic",
         "evaluate an expression exactly",
-        {"easy": 0.005, "hard": 0.002, "random": 0.003},
+        {"easy": (0.005, 0.03, 0.005), "hard": (0.002, 0.0, 0.006), "random": (0.003, 0.007, 0.006)},
     ),
     "Algebra": (
         "algebra:Algebra",
         "solve equations and systems, and compute with polynomials",
-        {"easy": 0.006, "hard": 0.001, "random": 0.002},
+        {"easy": (0.006, 0.01, 0.02), "hard": (0.001, 0.0, 0.017), "random": (0.002, 0.01, 0.022)},
     ),
     "NumberTheory": (
         "number_theory:NumberTheory",
         "divisors, primes, remainders, congruences",
-        {"easy": 0.005, "hard": 0.0, "random": 0.002},
+        {"easy": (0.005, 0.023, 0.09), "hard": (0.0, 0.033, 0.067), "random": (0.002, 0.023, 0.057)},
     ),
     "WordProblems": (
         "word_problems:WordProblems",
         "word problems with several steps",
-        {"easy": 0.007, "hard": 0.004, "random": 0.004},
+        {"easy": (0.007, 0.02, 0.017), "hard": (0.004, 0.003, 0.01), "random": (0.004, 0.01, 0.017)},
     ),
     "Geometry": (
         "geometry:Geometry",
         "find a length, an angle or an area in a drawn figure",
-        {"easy": 0.01, "hard": 0.0, "random": 0.003},
+        {"easy": (0.01, 0.015, 0.029), "hard": (0.0, 0.0, 0.0), "random": (0.003, 0.0, 0.0)},
     ),
 }
 
@@ -61,12 +61,14 @@ _GENERATED_SPECS = [
         summary=summary,
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
-        random_success=rate,
+        random_success=random,
+        echo_success=echo,
+        constant_success=constant,
         splits=("train", "test"),
         extra="math" if name == "Geometry" else None,
     )
     for name, (entry, summary, rates) in _GENERATORS.items()
-    for level, rate in rates.items()
+    for level, (random, echo, constant) in rates.items()
 ]
 
 SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

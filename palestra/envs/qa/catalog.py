@@ -19,7 +19,7 @@ _DATA_SPECS = [
 ]
 
 
-def _world(kind: str, summary: str, random: float) -> EnvSpec:
+def _world(kind: str, summary: str, random: float, echo: float, constant: float, reason: str = "") -> EnvSpec:
     return EnvSpec(
         id=f"qa:World-v0-{kind}",
         entry_point="palestra.envs.qa.world:WorldQuestions",
@@ -28,19 +28,23 @@ def _world(kind: str, summary: str, random: float) -> EnvSpec:
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=random,
+        echo_success=echo,
+        constant_success=constant,
+        rates_reason=reason,
         splits=("train", "test"),
     )
 
 
+# The rates are those of the random, the echo and the constant player.
 _GENERATED_SPECS = [
-    _world("1hop", "a question answered by one page of the generated encyclopedia", 0.0),
-    _world("2hop", "a question whose answer requires two pages", 0.0),
-    _world("3hop", "a question whose answer requires three pages", 0.0),
-    _world("4hop", "a question whose answer requires four pages", 0.0),
-    _world("compare", "compare two entities", 0.5),
-    _world("count", "count the entities with a given property", 0.15),
-    _world("unanswerable", "questions, 30% of them without an answer in the encyclopedia", 0.1),
-    _world("mixed", "questions of all kinds", 0.1),
+    _world("1hop", "a question answered by one page of the generated encyclopedia", 0.0, 0.0, 0.007),
+    _world("2hop", "a question whose answer requires two pages", 0.0, 0.0, 0.01),
+    _world("3hop", "a question whose answer requires three pages", 0.0, 0.0, 0.007),
+    _world("4hop", "a question whose answer requires four pages", 0.0, 0.0, 0.007),
+    _world("compare", "compare two entities", 0.5, 0.343, 0.003, "few_answers"),
+    _world("count", "count the entities with a given property", 0.15, 0.2, 0.2),
+    _world("unanswerable", "questions, 30% of them without an answer in the encyclopedia", 0.1, 0.0, 0.3),
+    _world("mixed", "questions of all kinds", 0.1, 0.047, 0.13),
 ]
 
 SPECS = [*_DATA_SPECS, *_GENERATED_SPECS]

@@ -2,7 +2,8 @@
 
 Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. The replacements
 restrict `eval` to literals, and the parser to arithmetic and named functions with small exponents. Generators that
-depend on the current date are made deterministic, and generators that may not terminate are stopped.
+depend on the current date are made deterministic, and generators that may not terminate are stopped. The Game of Life
+is simulated with numpy, which gives the same boards faster.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ def install() -> None:
         _module(name).parse_expr = exact_value
     _module("arithmetic.time_intervals").date = _FixedDate
     _module("arc.arc_1d").Random = _BoundedRandom  # some generators in this module may never finish
+    life = _module("algorithmic.game_of_life")
+    life.cpl = _FastLife(life.cpl)
     _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
 
 
@@ -97,6 +100,29 @@ class _SafeSympy:
     def parse_expr(self, text: str, local_dict: dict[str, Any] | None = None) -> Any:
         check_formula(text)
         return self._sympy.parse_expr(text, local_dict=local_dict)
+
+
+class _FastLife:
+    """Proxy for cellpylib with a faster Game of Life; the package needs seconds for a board of 50 by 50 cells."""
+
+    def __init__(self, cellpylib: Any) -> None:
+        self._cellpylib = cellpylib
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cellpylib, name)
+
+    def evolve2d(self, cells: Any, *, timesteps: int, apply_rule: Any, memoize: Any) -> Any:
+        """Return the boards of all time steps; the neighborhood wraps around at the edges."""
+        import numpy as np
+
+        del apply_rule, memoize  # the only caller uses Conway's rule
+        shifts = [(dx, dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1) if (dx, dy) != (0, 0)]
+        boards = [cells[-1]]
+        while len(boards) < timesteps:
+            board = boards[-1]
+            neighbors = sum(np.roll(board, shift, (0, 1)) for shift in shifts)
+            boards.append(((neighbors == 3) | ((board == 1) & (neighbors == 2))).astype(board.dtype))
+        return np.array(boards)
 
 
 def check_formula(text: str) -> None:

@@ -137,6 +137,9 @@ class DatasetService:
         curriculum = self.factory.create_curriculum(name)
         curriculum.set_global_level(level)
         level_config = curriculum.generate_configuration(settings)
+        if name == "game_of_life":  # the package fills ten cells at every level, so that most boards would die out
+            cells = level_config.grid_size_x * level_config.grid_size_y
+            level_config.filled_cells = int(level_config.filled_cells_weights * cells)
         for key, value in config.items():
             setattr(level_config, key, value)  # explicit settings override the settings of the level
         if hasattr(level_config, "validate"):

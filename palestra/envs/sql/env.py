@@ -44,6 +44,7 @@ class SqlEnv(MultiTurnEnv):
     hard-coded result fails. The reward is 1 for a correct answer and 0 otherwise. The first answer ends the episode.
     """
 
+    expert_peeks = True  # the expert submits the gold query
     shared = MultiTurnEnv.shared | {"question", "databases", "limits", "_schema"}
 
     question: Question

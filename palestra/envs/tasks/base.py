@@ -52,6 +52,7 @@ class TaskEnv(Env):
     fenced_answers: ClassVar[bool] = False  # whether fenced code blocks are answers instead of tool calls
 
     inline = True  # set to False if the grader waits for a process or a server
+    expert_peeks = True  # the expert replies with the answer of the item
     shared = Env.shared | {"item"}
 
     item: Item

@@ -39,6 +39,7 @@ class TextCraft(MultiTurnEnv):
     server's disk, a tag ("planks") matches any of its items, and collecting an item does not count as crafting it.
     """
 
+    expert_peeks = True  # the expert follows the plan from which the recipes were chosen
     filters_tasks = False  # `_goals` contains only goals of the split
     shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals"}
 

@@ -16,6 +16,8 @@ def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
         reward_range=(min(0.0, kwargs.get("error_reward", 0.0)), 1.0),
         expert_success=1.0,
         random_success=random,
+        echo_success=0.0,
+        constant_success=0.0,
         splits=() if "data_split" in kwargs else ("train", "test"),
         extra="webshop",
     )

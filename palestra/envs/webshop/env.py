@@ -44,6 +44,7 @@ class WebShop(MultiTurnEnv):
     of the goal's product, and buys the first result that meets all requirements.
     """
 
+    expert_peeks = True  # the expert reads the goal and all products
     filters_tasks = False  # `data_split` holds goals out
     shared = MultiTurnEnv.shared | {"shop", "goal", "_nouns", "_plan", "_goals", "_results"}
 

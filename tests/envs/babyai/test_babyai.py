@@ -150,7 +150,7 @@ def test_unsolvable_levels_are_generated_again() -> None:
 
 
 def test_discounted_reward_equals_minigrids() -> None:
-    env = make_env("GoToRedBall", 3, discounted=True)
+    env = make_env("GoToRedBall", 3, discounted=True, max_turns=20)
     reference: Any = gymnasium.make("BabyAI-GoToRedBall-v0", disable_env_checker=True).unwrapped
     reference.reset(seed=3)
     step = None

@@ -17,6 +17,7 @@ from palestra.errors import BadValue, UnknownKeyword
 from palestra.grading import Grade
 from palestra.parsing import fenced
 from palestra.types import text_of
+from tests.conformance.variants import PEEKS
 from tests.envs.tasks.data_files import geometry, math_rows, write_jsonl, write_parquet
 
 QA_ROWS = [{"problem": f"Who wrote book {i}?", "answer": [f"Author {i}", f"A. {i}"]} for i in range(9)]
@@ -100,7 +101,7 @@ def test_conformance(family: str, tmp_path: Path) -> None:
     place = write_jsonl(tmp_path / "rows.jsonl", rows_for(env_id))
     report = palestra.check_env(env_id, kwargs={"path": str(place)}, episodes=9, seconds=2.0)
     assert len(report.passed) == 8
-    assert report.notes == []
+    assert report.notes == [PEEKS]
     assert report.expert is not None
     assert report.expert.value == 1.0
 
