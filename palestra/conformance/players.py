@@ -22,6 +22,7 @@ Strategy = Callable[[Env, Observation], str]  # returns the action for an observ
 Extract = Callable[[str], str | None]
 
 _NUMBER = re.compile(r"-?\d+(?:[.,/]\d+)*")
+_DECIMAL = re.compile(r"-?\d+(?:\.\d+)?")
 _EXPRESSION = re.compile(r"[(\d-][-\d\s+*/^().·×÷−]*[\d)]")  # noqa: RUF001  # questions contain these symbols
 _CALL = re.compile(r"\b[a-z]{1,6}\([^()\n]{1,80}\)")
 _EQUATION = re.compile(r"[^\s.?!:][^\n.?!:]*=[^\n.?!:]*[^\s.?!:]")
@@ -73,7 +74,8 @@ def _numbers(choose: Callable[[list[str]], str]) -> Extract:
 
 
 def _value(number: str) -> float:
-    return float(number.replace(",", "").partition("/")[0])
+    match = _DECIMAL.match(number)  # "3.5" of "3.5.1"
+    return float(match.group()) if match is not None else 0.0
 
 
 # Parts of an observation that the echo player replies with.

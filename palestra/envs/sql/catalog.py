@@ -6,6 +6,35 @@ from typing import Any
 
 from palestra.spec import EnvSpec
 
+# Share of the most frequent question, which is the success rate of the constant player; the echo player solves none.
+_CONSTANT = {
+    "Shop-v0": 0.11,
+    "Library-v0": 0.07,
+    "School-v0": 0.11,
+    "Flights-v0": 0.08,
+    "Hospital-v0": 0.12,
+    "Shop-v0-easy": 0.26,
+    "Shop-v0-medium": 0.09,
+    "Shop-v0-hard": 0.14,
+    "Library-v0-easy": 0.22,
+    "Library-v0-medium": 0.21,
+    "Library-v0-hard": 0.14,
+    "School-v0-easy": 0.26,
+    "School-v0-medium": 0.31,
+    "School-v0-hard": 0.13,
+    "Flights-v0-easy": 0.25,
+    "Flights-v0-medium": 0.05,
+    "Flights-v0-hard": 0.31,
+    "Hospital-v0-easy": 0.33,
+    "Hospital-v0-medium": 0.32,
+    "Hospital-v0-hard": 0.27,
+    "Mixed-v0": 0.03,
+    "Random-v0": 0,
+    "Random-v0-easy": 0.01,
+    "Random-v0-medium": 0.01,
+    "Random-v0-hard": 0.01,
+}
+
 
 def _sql(name: str, summary: str, **kwargs: Any) -> EnvSpec:
     return EnvSpec(
@@ -16,6 +45,8 @@ def _sql(name: str, summary: str, **kwargs: Any) -> EnvSpec:
         reward_range=(0.0, 1.0),
         expert_success=1.0,
         random_success=0.0,
+        echo_success=0.0,
+        constant_success=_CONSTANT[name],
         splits=("train", "test"),
     )
 
