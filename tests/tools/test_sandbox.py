@@ -385,7 +385,7 @@ def test_a_host_that_is_not_root() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_calls_leave_nothing_behind() -> None:
+def test_three_thousand_calls_leave_nothing_behind() -> None:
     def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
 
@@ -407,12 +407,12 @@ def test_ten_thousand_calls_leave_nothing_behind() -> None:
     with Sandbox(preload=(), workers=2) as sandbox:
         asyncio.run(many(sandbox, 800))
         _, files, own, template = state()
-        asyncio.run(many(sandbox, 10_000))
+        asyncio.run(many(sandbox, 3_000))
         after = state()
     assert after[0] <= most
     assert after[1] <= files
-    assert after[2] <= own * 1.05
-    assert after[3] <= template * 1.05
+    assert after[2] <= own * 1.015
+    assert after[3] <= template * 1.015
 
 
 def test_the_shared_sandbox_is_one() -> None:
