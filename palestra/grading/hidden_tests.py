@@ -1,4 +1,4 @@
-"""Read hidden tests in the formats of common data sets. Supported formats:
+"""Read hidden tests in the formats of common datasets. Supported formats:
 
 - GEM's columns `{"inputs": [...], "outputs": [...]}`, with `fn_name` for function calls (TACO, APPS, CodeContests);
 - lists of cases `[{"input": ..., "output": ...}]`, with `fn_name` or `testtype` "functional" for function calls

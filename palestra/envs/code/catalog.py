@@ -1,4 +1,4 @@
-"""Specs of the `code` environments: GEM's data sets and program generators."""
+"""Specs of the `code` environments: GEM's datasets and program generators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DATA_SPECS = [
     code_data("code:CodeContest", "contest problems with input from standard input", dataset="axon-rl/CodeContest"),
     code_data("code:Taco8k", "contest problems from TACO", dataset="axon-rl/TACO-8k"),
     code_data("code:PrimeIntellect15k", "problems with verified tests", dataset="axon-rl/PrimeIntellect-15k"),
-    code_data("code:File-v0", "your own problems with tests, from a file, a folder or any data set"),
+    code_data("code:File-v0", "your own problems with tests, from a file, a folder or any dataset"),
 ]
 
 _GENERATORS = {

@@ -1,4 +1,4 @@
-"""Programming problems from a data set, graded in the sandbox by the tests in their rows."""
+"""Programming problems from a dataset, graded in the sandbox by the tests in their rows."""
 
 from __future__ import annotations
 

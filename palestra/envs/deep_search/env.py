@@ -65,7 +65,7 @@ class DeepSearch(MultiTurnEnv):
     """
 
     filters_tasks = False  # `questions` respects `split`
-    expert_peeks = True  # the expert submits the answer of the data set
+    expert_peeks = True  # the expert submits the answer of the dataset
     inline = False  # a search may wait for a server, and the first one may build an index
     # `_hits` and `_pages_read` can be shared because they are replaced, never mutated.
     shared = MultiTurnEnv.shared | {"tool", "_task_info", "_hits", "_pages_read"}
@@ -331,7 +331,7 @@ class DeepSearch(MultiTurnEnv):
         return format_action(ANSWER, self.questions.random_answer())
 
     def expert_action(self) -> str | None:
-        """Return the answer from the data set without searching, because the pages may not contain it."""
+        """Return the answer from the dataset without searching, because the pages may not contain it."""
         return format_action(ANSWER, self.questions.item.answer)
 
 

@@ -18,7 +18,7 @@ class Instructions(DataTask):
 
     A reply is correct if it follows all instructions of the row (prompt-level strict accuracy), or their relaxed forms
     with `loose`; the score is the fraction of instructions that it follows. Reasoning in `<think></think>` is removed.
-    The prompt is that of the data set, without any addition. There is no expert, because the rows have no answers.
+    The prompt is that of the dataset, without any addition. There is no expert, because the rows have no answers.
     """
 
     answer_name = "reply"

@@ -1,4 +1,4 @@
-"""Multiple-choice questions from a data set, such as GPQA, with the options in a shuffled order."""
+"""Multiple-choice questions from a dataset, such as GPQA, with the options in a shuffled order."""
 
 from __future__ import annotations
 

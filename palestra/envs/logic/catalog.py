@@ -1,4 +1,4 @@
-"""Catalog of the family `logic` (data only): GEM's data sets, and generated deduction tasks."""
+"""Catalog of the family `logic` (data only): GEM's datasets, and generated deduction tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DATA_SPECS = [
         )
         for d in (0, 1, 2, 3, 5)
     ),
-    _logic_data("logic:File-v0", "your own statements from a file, a folder or any data set"),
+    _logic_data("logic:File-v0", "your own statements from a file, a folder or any dataset"),
 ]
 
 # Players without skill solve 1/2 or 1/3 of the tasks, because there are two or three possible answers.

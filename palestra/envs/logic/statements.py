@@ -1,4 +1,4 @@
-"""Classify statements from a data set as true, false or unknown, given facts and rules."""
+"""Classify statements from a dataset as true, false or unknown, given facts and rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.errors import BadValue
 from palestra.grading import Grade
 from palestra.parsing import clip, plain
 
-# Spellings of the labels in data sets and replies; RuleTaker uses "entailment" and "not entailment".
+# Spellings of the labels in datasets and replies; RuleTaker uses "entailment" and "not entailment".
 _LABELS = {
     "true": "True",
     "yes": "True",
@@ -30,7 +30,7 @@ _LABELS = {
 
 
 class Statements(DataTask):
-    """Statements from a data set; their facts and rules are in the same column or in a separate one (`context=`)."""
+    """Statements from a dataset; their facts and rules are in the same column or in a separate one (`context=`)."""
 
     def __init__(self, *, answer: str = "answer", context: str | None = None, **options: Unpack[DataOptions]) -> None:
         super().__init__(**options)

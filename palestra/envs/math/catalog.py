@@ -1,4 +1,4 @@
-"""Catalog of the family `math` (data only): GEM's data sets, and generated tasks.
+"""Catalog of the family `math` (data only): GEM's datasets, and generated tasks.
 
 `benchmarks/rates.py` measures the success rates.
 """
@@ -21,7 +21,7 @@ _DATA_SPECS = [
     math_data("math:Orz57K", "problems from Open-Reasoner-Zero", dataset="axon-rl/ORZ-57k"),
     math_data("math:DeepScaleR40K", "competition problems from DeepScaleR", dataset="axon-rl/DeepScaleR-40K"),
     math_data("math:Geometry3K", "geometry problems with figures", dataset="axon-rl/geometry3k", images="images"),
-    math_data("math:File-v0", "your own problems from a file, a folder or any data set"),
+    math_data("math:File-v0", "your own problems from a file, a folder or any dataset"),
 ]
 
 # Maps each name to (entry point, summary, success rates of the random, echo and constant player by level).

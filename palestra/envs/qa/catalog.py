@@ -1,4 +1,4 @@
-"""Catalog of the family `qa` (data only): GEM's data sets, and questions about the generated encyclopedia.
+"""Catalog of the family `qa` (data only): GEM's datasets, and questions about the generated encyclopedia.
 
 `benchmarks/rates.py` measures the success rates.
 """
@@ -15,7 +15,7 @@ qa_data = partial(data_spec, "palestra.envs.qa.questions:Questions", question="p
 _DATA_SPECS = [
     qa_data("qa:NaturalQuestions", "questions from users of a search engine", dataset="axon-rl/NaturalQuestions"),
     qa_data("qa:HotpotQA", "questions whose answer requires two articles", dataset="axon-rl/HotpotQA"),
-    qa_data("qa:File-v0", "your own questions from a file, a folder or any data set"),
+    qa_data("qa:File-v0", "your own questions from a file, a folder or any dataset"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Questions from a data set, with one or several accepted answers."""
+"""Questions from a dataset, with one or several accepted answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.grading import Grade, Grader, get_grader, grade
 
 
 class Questions(DataTask):
-    r"""Questions from a data set; the accepted answers are text, a list, or an object with aliases as in TriviaQA.
+    r"""Questions from a dataset; the accepted answers are text, a list, or an object with aliases as in TriviaQA.
 
     An answer is correct if it matches an accepted answer after the usual normalization, or if its F1 score against an
     accepted answer is at least `threshold`. `grader` replaces this comparison: it is the name of a registered grader,

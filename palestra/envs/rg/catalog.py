@@ -1,11 +1,11 @@
-"""Catalog of the family `rg` (data only): `rg:<name>` for each data set, and `rg:<name>-l<level>` for each level."""
+"""Catalog of the family `rg` (data only): `rg:<name>` for each dataset, and `rg:<name>-l<level>` for each level."""
 
 from __future__ import annotations
 
 from palestra.envs.rg.levels import RATES, Rates
 from palestra.spec import MAX_UNEARNED, EnvSpec
 
-# Data sets whose answers are often the same, such as yes, no, or a small number.
+# Datasets whose answers are often the same, such as yes, no, or a small number.
 _FEW_ANSWERS = frozenset(
     [
         "acre",

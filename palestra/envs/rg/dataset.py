@@ -1,4 +1,4 @@
-"""Environment for reasoning-gym: items are generated from the seed and scored by their data set's scorer.
+"""Environment for reasoning-gym: items are generated from the seed and scored by their dataset's scorer.
 
 The package runs in a separate process (`worker`), so it cannot change the global random generators of this process. A
 scorer that raises or hangs leads to EnvFailed instead of a reward of 0. An answer is correct if its score is 1;
@@ -24,10 +24,10 @@ _NAMED_NUMBER = re.compile(r"[A-Za-z]\s*=\s*(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)")
 
 
 class ReasoningGym(TaskEnv):
-    """Questions from the reasoning-gym data set `name`.
+    """Questions from the reasoning-gym dataset `name`.
 
     `level` is a level of its curriculum, or None for the default settings; `config` overrides individual settings.
-    With `size`, the tasks are those of the package's data set of that size with the seed `dataset_seed`, as in GEM,
+    With `size`, the tasks are those of the package's dataset of that size with the seed `dataset_seed`, as in GEM,
     which uses 500 and 42: seed s selects entry s mod `size`, and `split` has no effect. `draw_timeout` and
     `score_timeout` are the time limits in seconds for generating an item and for scoring an answer.
     """
@@ -75,7 +75,7 @@ class ReasoningGym(TaskEnv):
         return self._item(self.rng.getrandbits(31))
 
     def _item(self, seed: int, index: int | None = None) -> Item:
-        """Return the item of `seed`, or entry `index` of the data set with that seed."""
+        """Return the item of `seed`, or entry `index` of the dataset with that seed."""
         entry = {} if index is None else {"size": self.num_tasks, "index": index}
         item = shared_pool().request(
             f"generating an item of {self.name}",
@@ -129,13 +129,13 @@ def _without_name(answer: str) -> str:
 
 
 def check_level(name: str, level: int | None) -> None:
-    """Raise BadValue if the data set or its level does not exist."""
+    """Raise BadValue if the dataset or its level does not exist."""
     if name not in RATES:
         from difflib import get_close_matches
 
         matches = get_close_matches(name, RATES, n=1)
         hint = f" Did you mean {matches[0]}?" if matches else ""
-        raise BadValue(f"reasoning-gym has no data set {name!r}.{hint} `palestra envs rg:` lists all data sets.")
+        raise BadValue(f"reasoning-gym has no dataset {name!r}.{hint} `palestra envs rg:` lists all datasets.")
     levels = RATES[name][1:]
     if level is None:
         return

@@ -1,6 +1,6 @@
-"""Measured success rates on every data set and level of reasoning-gym (data only).
+"""Measured success rates on every dataset and level of reasoning-gym (data only).
 
-Each data set has one entry with the rates of the expert, the random, the echo and the constant player for its default
+Each dataset has one entry with the rates of the expert, the random, the echo and the constant player for its default
 settings and one for each level of its curriculum. A dash marks a level that is not available, because the package
 rejects its settings or (for jugs) takes minutes to generate an item. The last two rates are missing if generating items
 takes too long to measure them; they were measured on 3 to 150 episodes. An expert rate below 1 means that the scorer

@@ -200,7 +200,7 @@ def check_config(config: object) -> dict[str, Any]:
         value: dict[str, Any] = dict(json.loads(json.dumps(config)))
     except (TypeError, ValueError) as err:
         raise BadValue(
-            f"config must be a JSON-serializable dictionary of the data set's settings, got {config!r}"
+            f"config must be a JSON-serializable dictionary of the dataset's settings, got {config!r}"
         ) from err
     for name in ("seed", "size"):
         if name in value:

@@ -2,7 +2,7 @@
 
 The package is imported only in this process. It may therefore use the global random generators, its imports do not slow
 down other processes, and a scorer that hangs can be killed. The hash seed and the random generators are fixed, so that
-an item depends only on its data set, level, settings and seed. A message is JSON, preceded by its length in four bytes.
+an item depends only on its dataset, level, settings and seed. A message is JSON, preceded by its length in four bytes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from palestra.envs.rg.solutions import solution
 MAX_MEMORY = 4 << 30  # bytes of address space; some answers make scorers use too much memory
 MAX_ATTEMPTS = 20  # maximum number of seeds tried per item
 CACHED_ITEMS = 64
-CACHED_DATASETS = 16  # kept small because some data sets are large
-# Data sets with slow constructors. One instance is cached and reseeded; tests verify that the items are the same.
+CACHED_DATASETS = 16  # kept small because some datasets are large
+# Datasets with slow constructors. One instance is cached and reseeded; tests verify that the items are the same.
 RESEEDED = frozenset(
     {"arc_agi", "codeio", "figlet_font", "group_anagrams", "n_queens", "rush_hour", "spell_backward", "word_ladder"}
 )
@@ -42,7 +42,7 @@ class DatasetService:
 
     def __init__(self) -> None:
         self.factory: Any = importlib.import_module("reasoning_gym.factory")
-        importlib.import_module("reasoning_gym")  # registers all data sets
+        importlib.import_module("reasoning_gym")  # registers all datasets
         overrides.install()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -58,7 +58,7 @@ class DatasetService:
     ) -> dict[str, Any]:
         """Return a question, an answer that the scorer should accept, and the entry that `score` needs.
 
-        With `size`, this is entry `index` of the data set of that size with this seed.
+        With `size`, this is entry `index` of the dataset of that size with this seed.
         """
         key = json.dumps([name, level, config, seed, size, index])
         item = self._items.get(key)
@@ -148,7 +148,7 @@ class DatasetService:
 
 
 def _reset_global_state(seed: int) -> None:
-    """Reset the global random generators and the decimal context, because some data sets modify or use them."""
+    """Reset the global random generators and the decimal context, because some datasets modify or use them."""
     import numpy as np
 
     random.seed(seed)
@@ -181,7 +181,7 @@ def main() -> None:
 def _private_pipes() -> tuple[int, int]:
     """Return duplicates of standard input and output for messages, and redirect the standard streams to /dev/null.
 
-    The redirection prevents output printed by a data set from corrupting the messages.
+    The redirection prevents output printed by a dataset from corrupting the messages.
     """
     requests, replies = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Base class for tasks that use each row of a data set once per epoch, in shuffled order.
+"""Base class for tasks that use each row of a dataset once per epoch, in shuffled order.
 
 The seed of an episode determines its row: with n rows, seed s selects position s % n of epoch s // n, and each epoch
 has a different order. Seeds 0 to n - 1 therefore cover every row exactly once, even if they are distributed over
@@ -21,26 +21,26 @@ from palestra.spec import fingerprint
 
 HOLD_OUT_SEED = 20_251_001  # seed of the order that determines which rows are held out
 MAX_HELD_OUT = 1_000  # rows
-MIN_ROWS = 16  # smaller data sets are not split
+MIN_ROWS = 16  # smaller datasets are not split
 _ABSENT = object()
 
 
 class DataOptions(TaskOptions, total=False):
-    """Keyword arguments accepted by every task that uses a data set."""
+    """Keyword arguments accepted by every task that uses a dataset."""
 
-    dataset: str | None  # id of a data set on the Hugging Face Hub
+    dataset: str | None  # id of a dataset on the Hugging Face Hub
     path: str | None  # local file or folder
-    data_split: str | None  # name of a split of the data set, for example "validation"
+    data_split: str | None  # name of a split of the dataset, for example "validation"
     config: str | None
     revision: str | None
-    mirror: str | None  # folder with data sets at owner/name (default: environment variable PALESTRA_MIRROR)
+    mirror: str | None  # folder with datasets at owner/name (default: environment variable PALESTRA_MIRROR)
     shuffle: bool  # whether to shuffle the rows (default True)
     shuffle_seed: int  # seed for shuffling (default 0)
     question: str  # column with the question
 
 
 class DataTask(TaskEnv):
-    """Base class for tasks that use a data set.
+    """Base class for tasks that use a dataset.
 
     A subclass implements `make_item` and accepts the names of its columns as keyword arguments.
     """
@@ -49,7 +49,7 @@ class DataTask(TaskEnv):
 
     rows: Rows
     num_tasks: int  # number of rows in the split
-    index: int  # index of the current row in the data set
+    index: int  # index of the current row in the dataset
     epoch: int
 
     def __init__(
@@ -99,7 +99,7 @@ class DataTask(TaskEnv):
         self.num_tasks = len(self._split_rows)
 
     def open_rows(self, source: Source) -> Rows:
-        """Return the rows of the data set; a subclass may join or select rows."""
+        """Return the rows of the dataset; a subclass may join or select rows."""
         return open_rows(source)
 
     @abstractmethod
@@ -178,7 +178,7 @@ class DataTask(TaskEnv):
 def split_rows(rows: int, split: str | None) -> range:
     """Return the rows of a split as positions in a fixed shuffled order: an eighth of them, at most 1,000, is held out.
 
-    Data sets of fewer than 16 rows are not split.
+    Datasets of fewer than 16 rows are not split.
     """
     held_out = min(rows // 8, MAX_HELD_OUT) if rows >= MIN_ROWS else 0
     if split is None or not held_out:

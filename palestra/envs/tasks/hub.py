@@ -1,4 +1,4 @@
-"""Load a data set from the Hugging Face Hub, or from the local cache of the `datasets` package.
+"""Load a dataset from the Hugging Face Hub, or from the local cache of the `datasets` package.
 
 Without a network connection, `datasets` retries for half a minute, or for several minutes behind a firewall that drops
 packets. This module therefore first checks whether the Hub is reachable, which takes a few seconds at most, and uses
@@ -84,7 +84,7 @@ def _message(source: Source, reason: str, mirror: Path | None, datasets: Any) ->
     mirror_state = "no mirror is set" if mirror is None else f"it is not in the mirror {mirror}"
     cache = os.fspath(datasets.config.HF_DATASETS_CACHE)
     return (
-        f"the data set {source.dataset} cannot be loaded: {reason}.\n"
+        f"the dataset {source.dataset} cannot be loaded: {reason}.\n"
         f"  It is not in the cache {cache} (set by HF_HOME), and {mirror_state}.\n"
         f"  To fill the cache, run datasets.load_dataset({source.dataset!r}) on a machine with internet access and "
         "copy its cache folder.\n"

@@ -1,4 +1,4 @@
-"""Load the images of a data set row and insert them into the question."""
+"""Load the images of a dataset row and insert them into the question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from palestra.errors import BadValue, DataMissing
 from palestra.types import ImagePart, Observation, Part, TextPart
 
-PLACEHOLDER = "<image>"  # marks the position of an image in a question, as in most data sets
+PLACEHOLDER = "<image>"  # marks the position of an image in a question, as in most datasets
 
 
 def load_images(value: Any, folder: Path | None) -> list[bytes]:

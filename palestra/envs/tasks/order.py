@@ -1,4 +1,4 @@
-"""Shuffle the rows of a data set with a keyed permutation that takes constant time and memory per row.
+"""Shuffle the rows of a dataset with a keyed permutation that takes constant time and memory per row.
 
 A Feistel network permutes the integers below the smallest power of four that is not less than the number of rows. A
 result that is not a valid row is permuted again until it is valid (cycle walking), which takes at most four passes on
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-_ROUNDS = 6  # four rounds would be enough for large data sets, but small data sets need more
+_ROUNDS = 6  # four rounds would be enough for large datasets, but small datasets need more
 
 
 @lru_cache(maxsize=64)

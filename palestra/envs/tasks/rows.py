@@ -1,6 +1,6 @@
-"""Load the rows of a data set once per process and share them between environments and forks.
+"""Load the rows of a dataset once per process and share them between environments and forks.
 
-A `Source` is a data set on the Hugging Face Hub, a file or a folder. A mirror is a local folder with data sets at
+A `Source` is a dataset on the Hugging Face Hub, a file or a folder. A mirror is a local folder with datasets at
 `owner/name`, set with `mirror=` or the environment variable PALESTRA_MIRROR; it is searched before the Hub.
 """
 
@@ -109,7 +109,7 @@ def _mirror(source: Source) -> Path | None:
         return None
     mirror = Path(folder).expanduser()
     if not mirror.is_dir():
-        raise DataMissing(f"the mirror {folder!r} is not a folder; a mirror is a folder with data sets at owner/name")
+        raise DataMissing(f"the mirror {folder!r} is not a folder; a mirror is a folder with datasets at owner/name")
     return mirror
 
 

@@ -1,4 +1,4 @@
-"""`Source`, the location of a data set, and `Table`, the interface of loaded rows."""
+"""`Source`, the location of a dataset, and `Table`, the interface of loaded rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Source:
     dataset: str | None = None
     path: str | None = None
     split: str | None = None  # None selects the only split, or "train"
-    config: str | None = None  # configuration (subset) of the data set
+    config: str | None = None  # configuration (subset) of the dataset
     revision: str | None = None  # revision of the repository on the Hub
     mirror: str | None = None
 

@@ -259,7 +259,7 @@ def test_settings_beyond_the_level() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"name": "chain_som"}, "no data set 'chain_som'. Did you mean chain_sum"),
+        ({"name": "chain_som"}, "no dataset 'chain_som'. Did you mean chain_sum"),
         ({"name": "chain_sum", "level": 99}, "chain_sum has levels 0 to 10"),
         ({"name": "acre", "level": 0}, "acre has no levels"),
         ({"name": "knight_swap", "level": 1}, "level 1 of knight_swap is not available"),
