@@ -3,7 +3,8 @@
 The imports take several seconds of CPU time per process. `run` and `Popen` take the same commands as those of
 `subprocess`: a list that starts with `sys.executable`, followed by `-m MODULE`, `-c CODE` or a script, and arguments.
 Everything else is as in a new process: arguments, environment variables, working directory, standard streams, signals
-and exit code. Use `subprocess` for tests of the imports or of the start of a process.
+and exit code. Use `subprocess` for tests of the imports or of the start of a process. If the imports start threads, as
+some builds of torch do, a fork would not be safe, and each program runs in a new process instead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
 _LOCK = threading.Lock()
 
 
-class Popen:
+def Popen(command: Sequence[str], *, text: bool = True, **options: Any) -> Any:  # noqa: N802  # as in subprocess
+    """Start a program in a fork of the warm process, or in a new process if there is no warm process."""
+    if _template() is None:
+        return subprocess.Popen(command, text=text, **options)
+    return _Fork(command, text=text, **options)
+
+
+class _Fork:
     """Program in a fork of the warm process. `stdout` and `stderr` are files; `subprocess.PIPE` opens a pipe."""
 
     def __init__(
@@ -59,8 +67,10 @@ class Popen:
         self._connection, outside = socket.socketpair()
         with outside, Path(os.devnull).open() as nothing:
             streams = [nothing.fileno() if stdin is None else stdin, outside_out, outside_err, outside.fileno()]
+            template = _template()
+            assert template is not None
             with _LOCK:
-                socket.send_fds(_template(), [b"."], streams)
+                socket.send_fds(template, [b"."], streams)
         for stream, end in ((self.stdout, outside_out), (self.stderr, outside_err)):
             if stream is not None:
                 os.close(end)
@@ -109,8 +119,10 @@ class Popen:
 
 def run(command: Sequence[str], *, capture_output: bool = False, check: bool = False, **options: Any) -> Any:
     """Return the exit code and the output of a program as a `subprocess.CompletedProcess`."""
+    if _template() is None:
+        return subprocess.run(command, capture_output=capture_output, check=check, text=True, **options)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        streams = {"stdout": out, "stderr": err} if capture_output else {}
+        streams: dict[str, Any] = {"stdout": out, "stderr": err} if capture_output else {}
         code = Popen(command, **streams, **options).wait()
         texts = []
         for file in (out, err):
@@ -133,8 +145,8 @@ def _output(stream: Any, default: int) -> tuple[TextIO | None, int]:
 
 
 @cache
-def _template() -> socket.socket:
-    """Start the warm process, which ends when the returned socket is closed."""
+def _template() -> socket.socket | None:
+    """Start the warm process, which ends when the returned socket is closed; None if it cannot be forked safely."""
     inside, outside = socket.socketpair()
     with outside:
         process = subprocess.Popen(
@@ -146,7 +158,7 @@ def _template() -> socket.socket:
         )
     atexit.register(process.wait)
     atexit.register(inside.close)  # called before the wait
-    return inside
+    return inside if inside.recv(1) == b"1" else None
 
 
 def _import_packages() -> None:
@@ -158,8 +170,6 @@ def _import_packages() -> None:
     transformers = import_module("transformers")
     for name in FROM_TRANSFORMERS:
         getattr(transformers, name)
-    threads = os.listdir("/proc/self/task")  # noqa: PTH208
-    assert len(threads) == 1, "a process with threads cannot be forked safely"
     gc.freeze()
 
 
@@ -257,6 +267,9 @@ def _end(code: int) -> None:
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _requests:
         _import_packages()
+        if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+            sys.exit()
+        _requests.sendall(b"1")
         _request = _forked(_requests)
     _prepare(_request)
     _end(_exit_code(_request["arguments"]))
