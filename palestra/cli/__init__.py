@@ -58,7 +58,7 @@ exit codes: 0 success, 1 a check failed, 2 usage error, 3 infrastructure failure
 
 
 def build_parser(verbs: Collection[str] = VERBS) -> argparse.ArgumentParser:
-    """Return the parser. Only the modules of `verbs` are imported; the other verbs are listed without options."""
+    """Return the parser. Only the modules for `verbs` are imported; the other verbs are listed without options."""
     parser = argparse.ArgumentParser(
         prog="palestra",
         description="Palestra: environments, evaluation and reinforcement learning for LLM agents.",
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # It is not an error if the reader of a pipe, for example `head`, closes it early. Discard the remaining output.
+        # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="S",
-        help="Maximum seconds per player, after which no further episode is started (default: 10).",
+        help="Maximum number of seconds per player, after which no further episode is started (default: 10).",
     )
     parser.add_argument(
         "--step-timeout",

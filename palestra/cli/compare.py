@@ -1,4 +1,4 @@
-"""`palestra compare BEFORE AFTER`: compare two evaluations of the same tasks, paired by seed."""
+"""`palestra compare BEFORE AFTER`: compare two evaluations on the same tasks, paired by seed."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Result of the check of one feature."""
+    """Result of checking one feature."""
 
     feature: str
     state: str  # "ok", "limited" or "missing"

@@ -30,7 +30,7 @@ def add_import(parser: argparse._ActionsContainer) -> None:
 
 
 def add_env_kwargs(parser: argparse._ActionsContainer) -> None:
-    """Add `--set` and `--env-kwargs`, which set keyword arguments of the environment."""
+    """Add `--set` and `--env-kwargs`, which set keyword arguments for the environment."""
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         print()
     print("expert, random: success rates of the reference solver and of the random player.")
     if any(spec.needs_data for spec in specs):
-        print("[data]: needs a data set, which is downloaded or read from a file: --set path=FILE.")
+        print("[data]: needs a dataset, which is downloaded, or read from a file with --set path=FILE.")
     print("Play an environment with `palestra play ENV`; test it with `palestra check ENV`.")
     return 0
 

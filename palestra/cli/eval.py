@@ -68,14 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plugin_agent(name: str) -> str:
-    """Return `module:name` for the name of an agent from a plug-in package, and any other name unchanged."""
+    """Return `module:name` for the name of a plug-in agent, and any other name unchanged."""
     from palestra.plugins import entry_point_value
 
     return name if name in ("expert", "random") or ":" in name else entry_point_value("agents", name) or name
 
 
 def selected_suite(args: argparse.Namespace) -> Suite:
-    """Combine the environments and suites of the command line into one suite and apply the options to it."""
+    """Combine the environments and suites on the command line into one suite and apply the options to it."""
     from palestra.evals.data_ids import with_item_ids
     from palestra.evals.published import Published
     from palestra.evals.suite import Suite, load_suite, suite_entry, with_overrides
@@ -135,7 +135,7 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
 
 
 def _training_settings(model: str) -> Mapping[str, Any]:
-    """Return the sampling settings of a training run if `model` is the folder of one, otherwise an empty mapping."""
+    """Return a training run's sampling settings if `model` is its folder, otherwise an empty mapping."""
     try:
         config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -220,7 +220,7 @@ def _list_suites() -> int:
     for name in builtin_suites():
         suite = load_suite(f"suite:{name}")
         data_sets = sum(entry.every_task for entry in suite.entries)
-        more = f" and every row of {data_sets} data sets" if data_sets else ""
+        more = f" and every row of {data_sets} datasets" if data_sets else ""
         size = f"{len(suite.entries):>3} environments, {suite.episodes:>5} episodes{more}"
         print(f"suite:{name:<12} {size}  {suite.summary}")
     return EXIT_OK

@@ -1,4 +1,4 @@
-"""Options of `palestra eval`."""
+"""Define the options for `palestra eval`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SAMPLING = (
         "max_tokens",
         int,
         "N",
-        "Maximum number of tokens per reply of the model (default: 512, or the value of the training run).",
+        "Maximum number of tokens per model reply (default: 512, or the value of the training run).",
     ),
 )
 
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "targets",
         nargs="*",
         metavar="ENV|SUITE",
-        help="Environment or suite to evaluate on: suite:NAME, the TOML file of a suite, a glob such as 'game:*-easy', "
+        help="Environment or suite to evaluate on: suite:NAME, a suite's TOML file, a glob such as 'game:*-easy', "
         f"{NAME_HELP}.",
     )
     parser.add_argument(
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stop",
         action="append",
         metavar="TEXT",
-        help="Text at which a reply ends; the text itself is removed; repeatable.",
+        help="Stop sequence: end the reply at this text and remove the text from it; repeatable.",
     )
     model.add_argument(
         "--system",
@@ -111,14 +111,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--style",
         choices=("plain", "react", "tools"),
         default="plain",
-        help="Format of the conversation: plain for chat messages, react for ReAct, tools for native tool "
+        help="Format of the conversation: 'plain' for chat messages, 'react' for ReAct, 'tools' for native tool "
         "calls (default: plain).",
     )
     model.add_argument(
         "--max-context",
         type=int,
         metavar="N",
-        help="Maximum number of tokens in the context window (default: the context window of the model).",
+        help="Maximum number of tokens in the context window (default: the model's context window).",
     )
     model.add_argument(
         "--api-model",
@@ -157,8 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n",
         type=_task_count,
         metavar="N",
-        help='Number of tasks per environment, or "all" for every row of a data set (default: the number that the '
-        "suite defines, otherwise all rows of a data set and 100 tasks of any other environment).",
+        help='Number of tasks per environment, or "all" for every row of a dataset (default: the number that the '
+        "suite defines, otherwise all rows of a dataset and 100 tasks from any other environment).",
     )
     tasks.add_argument(
         "-k",
@@ -177,8 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--turns",
         type=int,
         metavar="N",
-        help="Maximum number of turns per episode, after which it is truncated (default: the limit of the "
-        "environment).",
+        help="Maximum number of turns per episode, after which it is truncated (default: the environment's limit).",
     )
     tasks.add_argument(
         "--data-id",

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="S",
-        help="Random seed of the initial weights of an untrained model (default: 0).",
+        help="Random seed for initializing the weights of an untrained model (default: 0).",
     )
     parser.add_argument("--overwrite", action="store_true", help="Replace an existing checkpoint in the folder.")
 

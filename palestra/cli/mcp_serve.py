@@ -1,4 +1,4 @@
-"""`palestra mcp-serve ENV`: serve an environment to clients of the Model Context Protocol (MCP)."""
+"""`palestra mcp-serve ENV`: serve an environment to Model Context Protocol (MCP) clients."""
 
 from __future__ import annotations
 

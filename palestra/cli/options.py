@@ -1,4 +1,4 @@
-"""Logging settings of third-party libraries, shared by the verbs that load models."""
+"""Configure logging in third-party libraries, for the verbs that load models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from palestra.optional import require
 def quiet_libraries() -> None:
     """Disable the progress bars and log messages of transformers, huggingface_hub and matplotlib.
 
-    In a terminal, the progress bars of downloads stay enabled because a download may take minutes.
+    In a terminal, the progress bars for downloads stay enabled because a download may take minutes.
     """
     bars = require("huggingface_hub.utils", extra="hf")
     require("transformers.utils.logging", extra="hf").disable_progress_bar()

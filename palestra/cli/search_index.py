@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--analyser",
         choices=["english", "plain"],
         default="english",
-        help="Text analysis: english removes stop words and stems the other words, plain keeps every word "
+        help="Text analysis: 'english' removes stop words and stems the other words, 'plain' keeps every word "
         "(default: english).",
     )
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""`palestra search-serve [INDEX]`: serve a search index over HTTP with the protocol of Search-R1."""
+"""`palestra search-serve [INDEX]`: serve a search index over HTTP with Search-R1's protocol."""
 
 from __future__ import annotations
 

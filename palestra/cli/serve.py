@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body", type=float, default=16.0, metavar="MIB", help="Maximum size of a request in MiB (default: 16)."
     )
     limits.add_argument(
-        "--memory", type=float, metavar="MIB", help="Maximum memory of each worker process in MiB (default: no limit)."
+        "--memory", type=float, metavar="MIB", help="Maximum memory for each worker process in MiB (default: no limit)."
     )
     limits.add_argument(
         "--any-kwargs",
@@ -122,8 +122,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node",
         default="",
         metavar="NAME",
-        help="Prefix of the session names of this server, for load balancers that route requests by path "
-        "(default: none).",
+        help="Prefix for this server's session names, for load balancers that route requests by path (default: none).",
     )
     operation.add_argument(
         "--log-level",

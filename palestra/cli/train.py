@@ -1,6 +1,6 @@
 """`palestra train [RECIPE]`: train an agent.
 
-Every setting of the training config has a command-line option. Running the same command again resumes a run.
+Every setting in the training config has a command-line option. Running the same command again resumes a run.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         for item in fields(kind):
             options.setdefault(flat_name(item), (kind, item))
             owners.setdefault(flat_name(item), []).append(name)
-    everywhere = set(owners["gamma"])  # all policy-gradient algorithms have the option gamma
+    everywhere = set(owners["gamma"])  # all policy-gradient algorithms have a `gamma` option
     for flag, (kind, item) in options.items():
         only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
         _add_flag(group, kind, item, note=only)
@@ -161,7 +161,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, note: str = "") -> None:
-    """Add the flag of a setting. An omitted flag is absent from the namespace, so the value of the recipe is used."""
+    """Add the flag for a setting. An omitted flag is absent from the namespace, so the recipe's value is used."""
     kind = kind_of(owner, item.name)
     name = flat_name(item)
     flag = "--" + name.replace("_", "-")
@@ -191,7 +191,7 @@ def _dest(name: str) -> str:
 
 
 def _config(args: argparse.Namespace) -> TrainConfig:
-    """Build the config; flags override the recipe or the settings of the resumed run, which override the defaults."""
+    """Build the config; flags override the recipe or the resumed run's settings, which override the defaults."""
     given = {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}
     import_modules(given.get("import", ()))  # the modules may register algorithms and environments
     for text in args.options:
@@ -223,7 +223,7 @@ def _parsed(text: str) -> Any:
         return text
 
 
-# The folder of the run
+# The run's folder
 
 
 def _check_folder(folder: Path, *, resume: bool) -> None:

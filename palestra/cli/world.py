@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="S",
-        help="Random seed of the encyclopedia; the same seed always produces the same files (default: 0).",
+        help="Random seed for generating the encyclopedia; the same seed always produces the same files (default: 0).",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="JSONL file to write the pages to, each with its id, title, text, kind and links."

@@ -34,7 +34,7 @@ class ModelSettings:
     style: str = "plain"  # format of the conversation: "plain", "react" or "tools"
     max_context: int | None = None
     api_model: str = ""  # name of the model on the server; needed if the server hosts several models
-    api_key_env: str = "OPENAI_API_KEY"  # environment variable with the API key; the key itself is never stored
+    api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the API key; the key itself is never stored
     tokenizer: str = ""  # tokenizer of the model on the server; needed to record exact token ids
     device: str = "auto"
     dtype: str | None = None
@@ -74,7 +74,7 @@ class EvaluatedAgent:
             await self._agent.aclose()
 
     def agent(self, sampling: Mapping[str, Any]) -> Agent:
-        """Return an agent with the default sampling settings, overridden by the settings of a suite entry."""
+        """Return an agent with the default sampling settings, overridden by a suite entry's settings."""
         if self._engine is None:
             if self._agent is None:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
@@ -167,8 +167,8 @@ class PythonAgent(Agent):
     """Agent that uses the return value of a function or coroutine function as its action.
 
     Arguments are passed by parameter name: `observation` (text), `messages` or `conversation` (chat messages so far),
-    `info` (from the environment), `seed` (fixed per task and attempt), `turn` (0-based). If the first parameter has any
-    other name, the observation is passed to it. Regular functions run in threads, so that episodes run concurrently.
+    `info` (from the environment), `seed` (fixed for each task and attempt) and `turn` (0-based). If the first parameter
+    has another name, it receives the observation. Regular functions run in threads, so that episodes run concurrently.
     """
 
     def __init__(self, choose: Callable[..., Any]) -> None:
@@ -189,7 +189,7 @@ _ARGUMENTS = ("observation", "messages", "conversation", "info", "seed", "turn")
 
 
 def _argument_names(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
-    """Return, for each parameter of `choose`, the name of the value to pass and whether to pass it positionally.
+    """Return, for each parameter of `choose`, the name of the value to pass and whether it is passed by position.
 
     Optional parameters with other names are omitted.
     """

@@ -1,4 +1,4 @@
-"""Python entry point of evaluation: `palestra.evaluate`."""
+"""Evaluate agents from Python with `palestra.evaluate`."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate `agent` on `envs` and return the results. Repeat the same call to resume an interrupted evaluation.
 
-    `envs` is an environment name (id, `module:Class` or URL), `suite:NAME`, the path of a suite file, a `Suite`, or a
+    `envs` is an environment name (id, `module:Class` or URL), `suite:NAME`, the path to a suite file, a `Suite`, or a
     list of those names. `agent` is "expert", "random", a model folder, the folder of a training run, a Hugging Face id,
-    the URL of an OpenAI-compatible server, `module:name`, an `Agent`, or a function from the observation to an action.
+    the URL of an OpenAI-compatible server, `module:name`, an `Agent`, or a function that maps observations to actions.
 
     Each environment is evaluated on `n` tasks with consecutive seeds starting at `seed`, with `k` attempts per task and
     at most `turns` turns per attempt. Defaults come from the suite; otherwise they are every row of a data set

@@ -1,4 +1,4 @@
-"""Compare two evaluations of the same tasks by paired differences, with confidence intervals and significance tests."""
+"""Compare two evaluations on the same tasks by paired differences, with confidence intervals and significance tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pair = tuple[int, float, float]  # seed, before, after
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Results of one environment in both evaluations, paired by seed."""
+    """Results for one environment in both evaluations, paired by seed."""
 
     name: str
     pairs: Sequence[Pair]
@@ -78,7 +78,7 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
 
 
 def _unmatched(record: EvaluationRecord, names: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, str]:
-    """Map the id to the name of each entry whose name is not in `others`; ids that occur twice are omitted."""
+    """Map ids to names for the entries whose name is not in `others`; ids that occur twice are omitted."""
     left = [entry for entry in record.suite.entries if entry.name in names and entry.name not in others]
     ids = [entry.id for entry in left]
     return {entry.id: entry.name for entry in left if ids.count(entry.id) == 1}
@@ -133,7 +133,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
         for row in rows
     ]
     estimate = estimates[0] if len(rows) == 1 else mean_of_means(estimates)
-    # The permutation test flips the signs of the tasks' differences, weighted in the same way as in the mean.
+    # The permutation test flips the sign of each task's difference; the weights are the same as in the mean.
     weighed = [value / len(one.pairs) for one in paired for value in one.values]
     p, test = (rows[0]["p"], rows[0]["test"]) if len(rows) == 1 else (sign_flips(weighed), "sign flips")
     return {
@@ -153,7 +153,7 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
 
 
 def _settings(record: EvaluationRecord) -> dict[str, Any]:
-    """Return the settings that could explain a difference, without the agent's name and the tasks."""
+    """Return the settings that could explain a difference, excluding the agent's name and the tasks."""
     agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
     per_env = {
         entry.id: {"kwargs": entry.kwargs, "k": entry.k, "turns": entry.turns, "sampling": entry.sampling}

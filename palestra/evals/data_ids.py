@@ -1,4 +1,4 @@
-"""Select the tasks of AgentGym's item-id files: JSON lists of `{"item_id": "textcraft_12"}` or of plain item ids."""
+"""Select the tasks listed in AgentGym's item-id files: JSON lists of `{"item_id": "textcraft_12"}` or item ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDS = {"babyai": 20, "sciworld": 30, "searchqa": 30, "textcraft": 30}
 
 
 def read_item_ids(path: str | Path) -> list[str]:
-    """Return the item ids of a file in their order; raise BadValue if it has another format or repeats an id."""
+    """Return the item ids in a file, in order; raise BadValue if the file has another format or repeats an id."""
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as err:
@@ -36,16 +36,16 @@ def read_item_ids(path: str | Path) -> list[str]:
 
 
 def with_item_ids(suite: Suite, paths: Iterable[str | Path], *, n: int | None = None) -> Suite:
-    """Replace the tasks of the suite's entries of the same families with those of the files, or their first `n`.
+    """Replace the suite's tasks in the families that the files cover with the files' tasks, or with their first `n`.
 
-    The turns, attempts, sampling settings, keyword arguments and the category come from the first entry of a family. A
-    suite without entries gets entries with AgentGym-RL's number of turns.
+    The turns, attempts, sampling settings, keyword arguments and category come from each family's first entry. A
+    suite without entries gets entries with AgentGym-RL's turn limits.
     """
     by_family: dict[str, list[Task]] = {}
     for path in paths:
         ids = read_item_ids(path)
         if n is not None and n > len(ids):
-            raise BadValue(f"{path} has {len(ids)} items, fewer than n = {n}; leave out -n to play all of them")
+            raise BadValue(f"{path} has {len(ids)} items, fewer than n = {n}; omit -n to play all of them")
         for item_id in ids[:n]:
             family, task = item_task(item_id)
             by_family.setdefault(family, []).append(task)
@@ -63,7 +63,7 @@ def with_item_ids(suite: Suite, paths: Iterable[str | Path], *, n: int | None = 
 
 
 def _entries(template: SuiteEntry, tasks: Sequence[Task]) -> list[SuiteEntry]:
-    """Return one entry per environment of the tasks."""
+    """Return one entry for each environment that occurs in the tasks."""
     seeds: dict[tuple[str, str], list[int]] = {}
     kwargs: dict[tuple[str, str], dict[str, Any]] = {}
     for task in tasks:

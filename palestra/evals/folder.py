@@ -1,4 +1,4 @@
-"""Read, write and lock the folder of an evaluation."""
+"""Read, write and lock evaluation folders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EvaluationRecord:
     suite: Suite
     agent: Mapping[str, Any]
     plan: Mapping[str, Any]  # an evaluation can be resumed only with an equal plan
-    saved: Mapping[str, Any]  # contents of run.json
+    saved: Mapping[str, Any]  # the contents of run.json
 
     @property
     def title(self) -> str:
@@ -146,7 +146,7 @@ def prepare_folder(
 
 
 def default_folder(suite: str, agent: str) -> Path:
-    """Return the default folder of an evaluation: `runs/eval-SUITE-AGENT`."""
+    """Return the default folder for an evaluation, `runs/eval-SUITE-AGENT`."""
     return Path(f"runs/eval-{_slug(suite)}-{_slug(agent)}")
 
 

@@ -35,7 +35,7 @@ class Outcome:
     boundary: str | None  # component that failed, if the episode failed
     kind: str  # exception type of the failure
     message: str
-    attempts: int  # number of times the episode was played, including retries after infrastructure failures
+    attempts: int  # number of times that the episode was played, including retries after infrastructure failures
     started: float  # seconds since the epoch
     seconds: float
     agent_seconds: float
@@ -108,7 +108,7 @@ def _calls(turns: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 
 
 def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]:
-    """Return the number of prompt tokens and of sampled tokens in all model calls."""
+    """Return the number of prompt tokens and the number of sampled tokens, summed over all model calls."""
     read = written = 0
     asked = False
     for call in _calls(turns):
@@ -124,7 +124,7 @@ def _tokens(turns: Iterable[Mapping[str, Any]]) -> tuple[int | None, int | None]
 
 
 def _tool_calls(turns: list[Mapping[str, Any]]) -> int:
-    """Return the number of tool calls reported by the environment, or else of native tool calls in the replies."""
+    """Return the number of tool calls that the environment reports, or else count native tool calls in the replies."""
     used = next(
         (turn["info"]["tool_calls_used"] for turn in reversed(turns) if "tool_calls_used" in turn["info"]), None
     )

@@ -39,7 +39,7 @@ def mcnemar(wins: int, losses: int) -> float:
 
 
 def sign_flips(values: Sequence[float]) -> float:
-    """Return the p-value of the sign-flip permutation test of paired differences.
+    """Return the p-value of the sign-flip permutation test for paired differences.
 
     The test is exact for few differences; otherwise it uses 10,000 random permutations with a fixed seed.
     """
@@ -48,7 +48,7 @@ def sign_flips(values: Sequence[float]) -> float:
         return 1.0
     far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
     if len(found) <= EXACT:
-        sums = [found[0]]  # the first sign is fixed because the other half of the sums is symmetric
+        sums = [found[0]]  # the first sign is fixed, because flipping all signs only negates the sum
         for value in found[1:]:
             sums = [total + sign for total in sums for sign in (value, -value)]
         return sum(abs(total) >= far for total in sums) / len(sums)

@@ -1,6 +1,6 @@
-"""Results from papers, printed beside the results of an evaluation.
+"""Results from papers, printed next to an evaluation's results.
 
-A suite file lists them in `[[published]]` tables. A key of `values` is the id of an environment, or a category of the
+A suite file lists them in `[[published]]` tables. A key in `values` is an environment id, or a category in the
 suite; values are between 0 and 1.
 
 ```toml
@@ -23,13 +23,13 @@ from typing import Any
 from palestra.errors import BadValue
 
 METRICS = ("success", "score", "return")
-ALL = "all"  # key of the mean over all environments
+ALL = "all"  # key for the mean over all environments
 _KEYS = ("model", "metric", "source", "values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """Results of one model, from one source."""
+    """Results for one model, from one source."""
 
     model: str
     source: str
@@ -42,7 +42,7 @@ class PublishedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """All published results of a suite, and how the suite differs from their evaluation."""
+    """All published results listed in a suite, and how their evaluations differ from the suite."""
 
     rows: tuple[PublishedRow, ...] = ()
     differences: tuple[str, ...] = field(default=())
@@ -60,7 +60,7 @@ class Published:
 
 
 def parse_published(rows: object, differences: object, known: Sequence[str], where: str) -> Published:
-    """Validate the `[[published]]` tables and `differences` of a suite; `known` lists its ids and categories."""
+    """Validate a suite's `[[published]]` tables and `differences`; `known` lists its ids and categories."""
     if not isinstance(differences, list) or not all(isinstance(text, str) for text in differences):
         raise BadValue(f"{where}: differences must be a list of sentences, got {differences!r}")
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
@@ -84,14 +84,14 @@ def _parse_row(row: Mapping[str, Any], known: Sequence[str], where: str) -> Publ
         raise BadValue(f"{place}: values must be a table of results by environment id or category")
     for key, value in values.items():
         if key not in known and key != ALL:
-            raise BadValue(f"{place}: {key!r} is neither an environment nor a category of the suite")
+            raise BadValue(f"{place}: {key!r} is neither an environment nor a category in the suite")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
             raise BadValue(f"{place}: the value of {key} must be from 0 to 1, got {value!r}")
     return PublishedRow(model=row["model"], source=row["source"], values=dict(values), metric=metric)
 
 
 def comparison(table: Mapping[str, Any], published: Published) -> dict[str, Any] | None:
-    """Return the published values and ours under the same keys, as JSON-compatible data; None without any."""
+    """Return the published values and ours under the same keys, as JSON-compatible data; None if none are published."""
     if not published:
         return None
     keys = list(dict.fromkeys(key for row in published.rows for key in row.values))
@@ -118,7 +118,7 @@ def _our_value(table: Mapping[str, Any], key: str, metric: str) -> float | None:
 
 
 def cells(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the rows of the comparison: one row per environment, one column per model."""
+    """Return the comparison's headings and rows, with one row per environment and one column per model."""
     head = ["published results", "this evaluation", *(row["model"] for row in data["rows"])]
     body = [
         [key, _percent(data["ours"][key]), *(_percent(row["values"].get(key)) for row in data["rows"])]
@@ -128,7 +128,7 @@ def cells(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(data: Mapping[str, Any]) -> list[str]:
-    """Return one line per source, followed by how the evaluation differs from theirs."""
+    """Return one line per source, followed by how this evaluation differs from the published ones."""
     lines = [f"{row['model']}: {row['source']} ({row['metric']})" for row in data["rows"]]
     return [*lines, *(f"Difference: {text}" for text in data["differences"])]
 

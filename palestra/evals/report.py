@@ -1,4 +1,4 @@
-"""Write `report.html`, a self-contained page, and `table.csv` into the folder of an evaluation.
+"""Write `report.html`, a self-contained page, and `table.csv` into an evaluation's folder.
 
 Both are derived from `run.json`, `summary.json` and the stored episodes, so they can be regenerated at any time.
 """
@@ -23,7 +23,7 @@ from palestra.rollout.store import read_json
 from palestra.rollout.types import Trajectory
 
 SHOWN = 8  # number of episodes in the report
-LOOKED_AT = 64  # number of episodes per environment from which the episodes of the report are selected
+LOOKED_AT = 64  # number of episodes per environment from which the report's episodes are selected
 MOST_RANGES = 60
 MOST_LISTED = 200
 
@@ -83,7 +83,7 @@ def sample(folder: Path, count: int = SHOWN) -> list[Trajectory]:
 
 
 def pass_chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    """Return a chart of pass@k and pass^k over k, averaged over the environments that have these values."""
+    """Return a chart of pass@k and pass^k against k, averaged over the environments that have these values."""
     series = []
     for sign, name, style in (("@", "pass@k: any of k", "two"), ("^", "pass^k: all of k", "one")):
         ks = sorted(
@@ -141,7 +141,7 @@ def _published(data: Mapping[str, Any] | None) -> str:
 
 
 def _replays(replay: Mapping[str, Any] | None) -> str:
-    """Return HTML with the replay counts of a rescored evaluation and the episodes whose observations differ."""
+    """Return HTML that lists a rescored evaluation's replay counts and the episodes whose observations differ."""
     if replay is None:
         return ""
     counts = html.table(["replay", "episodes"], [[word, str(n)] for word, n in replay["counts"].items()], named=True)

@@ -1,7 +1,7 @@
 """Rescore a finished evaluation by replaying its actions or by grading its episodes with a function.
 
 The agent is not called. If an environment now returns different observations, the stored actions were not chosen in
-response to them; `meta["replay"]` of an episode records such differences.
+response to them; an episode's `meta["replay"]` records such differences.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RescoreResult:
 
     evaluation: Evaluation
     replays: Mapping[str, int]  # number of episodes per replay result
-    flips: Sequence[tuple[Key, bool, bool]]  # key of the episode, success before, success after rescoring
+    flips: Sequence[tuple[Key, bool, bool]]  # the episode's key, success before and success after rescoring
 
 
 async def rescore(
@@ -55,10 +55,10 @@ async def rescore(
     overwrite: bool = False,
     command: Sequence[str] | None = None,
 ) -> RescoreResult:
-    """Rescore the episodes of the evaluation in `source` and write the result to `folder`.
+    """Rescore the evaluation in `source` and write the result to `folder`.
 
-    Without a `grader`, the stored actions are replayed in the current environments; `kwargs` override the keyword
-    arguments of the environments. A `grader` ("module:name") is called with each trajectory and returns whether it
+    Without a `grader`, the stored actions are replayed in the current environments; `kwargs` override the environments'
+    keyword arguments. A `grader` ("module:name") is called with each trajectory and returns whether it
     succeeded, a score from 0 to 1, or a mapping with "success", "score" and "reward".
     """
     settings = settings or EvalSettings()
@@ -227,7 +227,7 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: EvalSetti
 
 
 def _with_grade(trajectory: Trajectory, result: Any) -> Trajectory:
-    """Return the trajectory with the result of the grader in its last turn."""
+    """Return the trajectory with the grader's result in its last turn."""
     if isinstance(result, bool):
         result = {"success": result}
     elif isinstance(result, (int, float)):
@@ -245,7 +245,7 @@ def _with_grade(trajectory: Trajectory, result: Any) -> Trajectory:
     info = {**last.info, "success": success, "score": score}
     earlier: tuple[Turn, ...] = trajectory.turns[:-1]
     if "reward" in result:
-        reward -= sum(turn.reward for turn in earlier)  # the grader's reward is the total return
+        reward -= sum(turn.reward for turn in earlier)  # the grader's reward replaces the total return
     return replace(trajectory, success=success, turns=(*earlier, replace(last, reward=reward, info=info)))
 
 

@@ -95,8 +95,8 @@ async def run_evaluation(
 ) -> Evaluation:
     """Play the episodes of `suite` that have no result yet and write the summary.
 
-    Infrastructure failures are retried. All randomness depends only on the seed of the task and the number of the
-    attempt, so results depend neither on the order of episodes nor on interruptions.
+    Infrastructure failures are retried. All randomness depends only on the task seed and the attempt
+    number, so results depend neither on the order of episodes nor on interruptions.
     """
     settings = settings or EvalSettings()
     folder = Path(folder)
@@ -184,12 +184,12 @@ def _by_sampling(entries: Sequence[SuiteEntry], tasks: Sequence[Task]) -> list[t
 
 
 def horizons(entries: Sequence[SuiteEntry]) -> list[Callable[[Env], Env]]:
-    """Return a wrapper that limits episodes to the horizon of their task, or no wrapper if no entry has a horizon."""
+    """Return a wrapper that limits episodes to their task's horizon, or no wrapper if no entry has a horizon."""
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 
 def training_tasks_of(agent: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the tasks that a trained agent has played in training; None if its run folder is not known."""
+    """Return the tasks that a trained agent played during training; None if its run folder is not known."""
     folder = Path(str(agent.get("folder") or agent.get("name") or ""))
     for place in (folder, folder.parent):
         tasks = read_training_tasks(place) if agent.get("kind") == "hf" else None
@@ -201,7 +201,7 @@ def training_tasks_of(agent: Mapping[str, Any]) -> frozenset[str] | None:
 def write_summary(
     record: EvaluationRecord, outcomes: Mapping[Key, Outcome], prices: Prices | None = None, **more: Any
 ) -> dict[str, Any]:
-    """Write `summary.json` for the outcomes so far."""
+    """Write `summary.json` from the outcomes so far."""
     summary = {
         "suite": record.suite.name,
         "agent": dict(record.agent),

@@ -7,7 +7,7 @@ Choice of intervals (`tests/evals/test_coverage.py` measures their coverage):
   correlated;
 - other means: the average of Student's t interval, which is too narrow for skewed values, and the bootstrap-t interval,
   which is too wide for few or discrete values; tasks are resampled, not attempts;
-- means over several environments: Wilson for rates, with the variances of the environments added.
+- means over several environments: Wilson for rates, with the environments' variances added.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RESAMPLES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and its 95% confidence interval, which is None for a mean of equal values."""
+    """A value and its 95% confidence interval; the interval is None for the mean of identical values."""
 
     value: float
     low: float | None = None
@@ -69,7 +69,7 @@ def mean(
     kinds = sorted(set(values))
     if len(kinds) == 1:
         return Estimate(value=middle, n=n)
-    if len(kinds) == 2:  # two distinct values form a rate, for which resampling performs poorly
+    if len(kinds) == 2:  # values that take only two levels form a rate, for which resampling performs poorly
         bottom, top = kinds
         found = _wilson((middle - bottom) / (top - bottom), float(n), n)
         low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
@@ -79,7 +79,7 @@ def mean(
 
 
 def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
-    """Return the unweighted mean of the rates of several environments."""
+    """Return the unweighted mean of several environments' success rates."""
     count = len(rates)
     p = _mean([one.value for one in rates])
     if count == 1:
@@ -93,7 +93,7 @@ def mean_of_rates(rates: Sequence[Estimate]) -> Estimate:
 
 
 def mean_of_means(means: Sequence[Estimate]) -> Estimate:
-    """Return the unweighted mean of the means of several environments; half-widths add in quadrature."""
+    """Return the unweighted mean of several environments' means; half-widths add in quadrature."""
     value = _mean([one.value for one in means])
     n = sum(one.n for one in means)
     if all(one.low is None for one in means):
@@ -161,8 +161,8 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     """Return the average of Student's t interval and the bootstrap-t interval."""
     n = len(values)
     error = sqrt(_variance(values) / n)
-    tiny = error * 1e-6  # standard error of a resample with equal values, up to rounding
-    rng = Random(n)  # fixed seed, so that equal values have equal intervals
+    tiny = error * 1e-6  # a smaller standard error is rounding error in a resample with identical values
+    rng = Random(n)  # fixed seed, so that the same values always give the same interval
     statistics = []
     for _ in range(resamples):
         resample = rng.choices(values, k=n)

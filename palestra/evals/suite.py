@@ -1,12 +1,12 @@
 """Evaluation suites: environments, seeds, attempts and sampling settings, from a TOML file or from ids.
 
 ```toml
-summary = "Logic puzzles of two levels."
-n = 50                              # tasks per environment; "all": every row of a data set once, its default
+summary = "Logic puzzles at two levels."
+n = 50                              # tasks per environment; "all" (default for datasets) plays every row once
 k = 1                               # attempts per task
 seed = 0                            # first task seed; tasks use consecutive seeds
 turns = 20                          # maximum number of turns; longer episodes are truncated
-category = "game"                   # default: the family of the id
+category = "game"                   # default: the id's family
 
 [sampling]
 temperature = 0.7
@@ -14,7 +14,7 @@ temperature = 0.7
 [[env]]
 id = "game:Sudoku-v0-easy"
 kwargs = { max_turns = 9 }          # an entry may override all of the above, and add kwargs, level and seeds
-level = "easy"                      # default: the variant of the id
+level = "easy"                      # default: the id's variant
 seeds = [3, 1, 4]                   # replaces n and seed
 ```
 """
@@ -46,10 +46,10 @@ _TOP = (*_SHARED, "summary", "env", "published", "differences")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteEntry:
-    """One environment of a suite."""
+    """One environment in a suite."""
 
     id: str
-    kwargs: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of `make`, including "tools"
+    kwargs: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments for `make`, including "tools"
     seeds: tuple[int, ...]  # one task per seed
     every_task: bool = False  # play every task once; `resolve_tasks` replaces `seeds`, which holds the first seed
     k: int = K  # attempts per task
@@ -60,7 +60,7 @@ class SuiteEntry:
 
     @property
     def name(self) -> str:
-        """Id of the environment, with its overridden keyword arguments; the default split is omitted."""
+        """Environment id with the overridden keyword arguments; the default split is omitted."""
         shown = {key: value for key, value in self.kwargs.items() if (key, value) != ("split", "test")}
         given = ", ".join(f"{key}={value!r}" for key, value in sorted(shown.items()))
         return f"{self.id}({given})" if given else self.id
@@ -107,11 +107,11 @@ class Suite:
     name: str
     entries: tuple[SuiteEntry, ...]
     summary: str = ""
-    published: Published = field(default_factory=Published)  # results of papers to print beside ours
+    published: Published = field(default_factory=Published)  # results from papers to print next to ours
 
     @property
     def episodes(self) -> int:
-        """Number of episodes, without entries whose number of tasks is not known yet."""
+        """Number of episodes, excluding entries whose number of tasks is not known yet."""
         return sum(len(entry.seeds) * entry.k for entry in self.entries if not entry.every_task)
 
     def tasks(self) -> list[Task]:
@@ -184,7 +184,7 @@ def suite_entry(
     sampling: Mapping[str, Any] | None = None,
     where: str = "an evaluation",
 ) -> SuiteEntry:
-    """Validate the settings of a suite entry and build it; `n` is "all" for data sets and 100 otherwise by default."""
+    """Validate a suite entry's settings and build it; by default, `n` is "all" for datasets and 100 otherwise."""
     spec = get_spec(id)
     parts = spec.parts
     if n is None:
@@ -213,7 +213,7 @@ def suite_entry(
 
 
 def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) -> Suite:
-    """Return the suite with added keyword arguments and with n, k, seed and turns overridden unless they are None."""
+    """Return the suite with keyword arguments added, and with n, k, seed and turns overridden unless they are None."""
     overrides = {key: value for key, value in settings.items() if value is not None}
     for word, least in (("n", 1), ("seed", 0)):
         if overrides.get(word, least) != ALL and overrides.get(word, least) < least:
@@ -245,9 +245,9 @@ def with_overrides(suite: Suite, *, kwargs: Mapping[str, Any], **settings: Any) 
 
 
 def resolve_tasks(suite: Suite) -> Suite:
-    """Determine the seeds of entries with `n = "all"`; raise BadValue if one of a fixed set of tasks would be repeated.
+    """Determine the seeds for entries with `n = "all"`; raise BadValue if a task from a fixed set would be repeated.
 
-    Environments without a data set are checked only if more than 100 tasks are played, because building one takes time.
+    Environments without a dataset are checked only for more than 100 tasks, because the check builds an environment.
     """
     return replace(suite, entries=tuple(map(_with_known_seeds, suite.entries)))
 
@@ -273,8 +273,8 @@ def _with_known_seeds(entry: SuiteEntry) -> SuiteEntry:
             '(n = "all" in a suite file); for several attempts per task, use -k'
         )
     first, last = min(entry.seeds), max(entry.seeds)
-    if entry.kwargs.get("shuffle") is False and last >= total:  # seeds are numbers of rows
-        raise BadValue(f"{entry.name} has rows 0 to {total - 1}, but row {last} is requested; use a larger data set")
+    if entry.kwargs.get("shuffle") is False and last >= total:  # seeds are row numbers
+        raise BadValue(f"{entry.name} has rows 0 to {total - 1}, but row {last} is requested; use a larger dataset")
     if first // total != last // total:
         raise BadValue(
             f"{entry.name} has {total} tasks, and seeds {first} to {last} may select a task twice: they must lie "
@@ -284,7 +284,7 @@ def _with_known_seeds(entry: SuiteEntry) -> SuiteEntry:
 
 
 def with_sampling(base: Sampling, settings: Mapping[str, Any]) -> Sampling:
-    """Return `base` overridden with the sampling settings of a suite entry."""
+    """Return `base`, overridden with a suite entry's sampling settings."""
     overrides = dict(settings)
     if "stop" in overrides:
         overrides["stop"] = (overrides["stop"],) if isinstance(overrides["stop"], str) else tuple(overrides["stop"])

@@ -109,7 +109,7 @@ def _environment(
 
 
 def _other_task(entry: SuiteEntry) -> bool:
-    """Return whether keyword arguments differ from the registered ones, so that the documented rates do not apply."""
+    """Return True if keyword arguments differ from the registered ones, so that the documented rates do not apply."""
     return any(key not in ("tools", "max_tool_calls", "split") for key in entry.kwargs)
 
 
@@ -187,7 +187,7 @@ def _groups(estimates: Sequence[_Known], by: Callable[[SuiteEntry], str], prices
 
 
 def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
-    """Average over environments with equal weight, regardless of their number of episodes."""
+    """Average over environments with equal weight, regardless of how many episodes each has."""
     row: Row = {"name": name, "envs": len(members)}
     for key in ("planned", "episodes", "failed", "missing"):
         row[key] = sum(one[key] for _, one, _ in members)
@@ -230,7 +230,7 @@ def _running(suite: Suite, found: Sequence[Outcome]) -> Row:
 
 
 def _busy(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the total time during which at least one episode was running, without pauses between runs."""
+    """Return the total time during which at least one episode was running, excluding pauses between runs."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

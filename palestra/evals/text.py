@@ -71,13 +71,13 @@ _PLAIN = (
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and the formatted rows."""
+    """Return the column headings and the formatted rows."""
     selected = columns(rows)
     return [name for name, _ in selected], [[cell(row) for _, cell in selected] for row in rows]
 
 
 def sections(table: Row) -> list[tuple[str, list[Row]]]:
-    """Return the title and the rows of each non-redundant section of a table."""
+    """Return the title and rows of each non-redundant section in a table."""
     parts = [("environment", list(table["envs"]))]
     for title, key in (("category", "categories"), ("level", "levels")):
         if len(table[key]) > 1:
