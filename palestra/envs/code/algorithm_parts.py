@@ -1,4 +1,4 @@
-"""Building blocks of algorithmic problems: descriptions, constraints on the input, forms of the result and samplers."""
+"""Building blocks for algorithmic problems: descriptions, input constraints, result forms and samplers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Algorithm:
     """An algorithmic problem with its reference solution.
 
     `small` samples inputs that a brute-force solution can handle, and `large` samples inputs on which an exponential
-    solution exceeds the time limit. `choices` contains the variant and the constants of the problem.
+    solution exceeds the time limit. `choices` contains the problem's variant and constants.
     """
 
     kind: str
     takes: tuple[tuple[str, str], ...]  # name and description of each argument
-    intro: str  # definitions that the description of the result needs
+    intro: str  # definitions that the result's description needs
     result: str  # noun phrase that describes the result
     code: str  # body of the reference solution, which returns the result
     gives: str  # "natural" (at least 0), "number" or "numbers"
@@ -62,7 +62,7 @@ class Algorithm:
         return f"{self.intro} {sentence}".strip()
 
 
-# Form of the result: the sentence that asks for it, and the expression that computes it from the plain result `r`.
+# For each form of the result: the sentence that requests it, and the expression that computes it from the result `r`.
 FORMS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "natural": {
         "plain": ("Return {result}.", "r"),
@@ -94,7 +94,7 @@ FORMS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
 }
 
-# Changes of a list `values` before the problem is solved: a sentence, and the statement that changes the list.
+# Changes to the list `values` before the problem is solved: the sentence in the prompt, and the Python statement.
 CONSTRAINTS: Mapping[str, tuple[str, str]] = {
     "skip": (
         "Ignore all elements of `values` that are divisible by {k}.",
@@ -113,7 +113,7 @@ CONSTRAINTS: Mapping[str, tuple[str, str]] = {
 
 
 def add_constraint(rng: Random, problem: Algorithm) -> Algorithm:
-    """Return the problem with a random change of its list `values`, or unchanged if it has no such list."""
+    """Return the problem with a random change to its `values` list, or unchanged if it has no such list."""
     if problem.takes[0][0] != "values":
         return problem
     name = rng.choice(tuple(CONSTRAINTS))
@@ -128,7 +128,7 @@ def add_constraint(rng: Random, problem: Algorithm) -> Algorithm:
 
 
 def add_form(rng: Random, problem: Algorithm) -> Algorithm:
-    """Return the problem with another form of its result."""
+    """Return the problem with its result in another form."""
     form = rng.choice([form for form in FORMS[problem.gives] if form != "plain"])
     return replace(problem, form=form, form_constant=rng.randint(3, 99))
 
@@ -142,7 +142,7 @@ def letters(rng: Random, count: int, alphabet: str = "abc") -> str:
 
 
 def list_sampler(shortest: int, longest: int, low: int, high: int, *more: tuple[int, int]) -> Sampler:
-    """Return a sampler of a list of integers, followed by one integer for each range in `more`."""
+    """Return a function that samples a list of integers, followed by one integer for each range in `more`."""
 
     def sample(rng: Random) -> Args:
         values = integers(rng, rng.randint(shortest, longest), low, high)

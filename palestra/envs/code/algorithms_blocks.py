@@ -1,4 +1,4 @@
-"""Algorithmic problems on blocks of consecutive elements and on pairs of elements of a list."""
+"""Algorithmic problems on blocks of consecutive list elements and on pairs of list elements."""
 
 from __future__ import annotations
 

@@ -337,7 +337,7 @@ return total
     }[goal]
 
     def sample(rng: Random, n: int) -> Args:
-        reach = rng.choice((2, n))  # a small reach gives a deep tree
+        reach = rng.choice((2, n))  # a small reach results in a deep tree
         return ([-1, *(rng.randrange(max(0, i - reach), i) for i in range(1, n))],)
 
     return Algorithm(

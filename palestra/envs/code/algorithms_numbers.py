@@ -12,7 +12,7 @@ def digit_count(rng: Random) -> Algorithm:
     k = rng.randint(3, 7)
     digit = rng.randint(1, 9)
     goal = rng.choice(("divisible", "without", "rising", "different", "at most"))
-    # The state after some digits, and the condition for a next digit and for the final state.
+    # Description, initial state, condition for the next digit `d`, next state, and condition for the final state.
     text, start, allowed, after, final = {
         "divisible": (f"whose sum of digits is divisible by {k}", "0", "True", f"(state + d) % {k}", "state == 0"),
         "without": (f"whose decimal digits do not include {digit}", "0", f"d != {digit}", "0", "True"),

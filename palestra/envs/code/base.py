@@ -20,9 +20,9 @@ _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*arg
 class CodeTask(GeneratedTask):
     """Base class of generated programming tasks.
 
-    The field `gold` of an item contains its hidden tests, and `answer` is a program that passes them. Tasks are
-    identified by the structure of their program, so a program of the test split never differs from one of the training
-    split only in its constants or in the names of its variables.
+    An item's `gold` field contains its hidden tests, and its `answer` field contains a program that passes them. Tasks
+    are identified by the structure of their program, so a program in the test split never differs from a program in the
+    training split only in its constants or variable names.
     """
 
     answer_name = "program"
@@ -32,7 +32,7 @@ class CodeTask(GeneratedTask):
     @classmethod
     @abstractmethod
     def draw_program(cls, rng: Random, *args: Any, **settings: Any) -> Any:
-        """Return a random draft of a program; its property `structure` identifies the task."""
+        """Return a random draft of a program; its `structure` property identifies the task."""
 
     @classmethod
     @abstractmethod
@@ -46,7 +46,7 @@ class CodeTask(GeneratedTask):
         return item
 
     def select(self, options: dict[str, Any]) -> Item:
-        """Return an item of `split`; only drafts of this split are run."""
+        """Return an item from `split`; only drafts in this split are run."""
         settings = self.settings(self.draw_level())
         while True:
             draft = self.sample_task(

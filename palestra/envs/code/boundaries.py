@@ -12,14 +12,14 @@ from palestra.envs.code.programs import CHARACTERS, FUNCTION, NUMBER_RANGES, Pro
 from palestra.grading import CallTest
 
 EXTRA_TESTS = 60  # hidden tests per program in addition to its own inputs
-_MAX_NUMBER = 5_000  # larger values derived from the constants of a program are ignored
-_MAX_LENGTH = 40  # longest list or string whose length is derived from a constant of the program
+_MAX_NUMBER = 5_000  # larger values derived from a program's constants are ignored
+_MAX_LENGTH = 40  # longest list or string whose length is derived from a constant in the program
 _LENGTHS, _NUMBERS = range(1, 13), range(-12, 31)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """Values derived from the constants of a program, near which its result is likely to change."""
+    """Values derived from a program's constants, near which its result is likely to change."""
 
     numbers: tuple[int, ...]
     lengths: tuple[int, ...]
@@ -76,7 +76,7 @@ def _sample_words(rng: Random, length: int, hints: Hints) -> list[str]:
 
 
 def hidden_tests(rng: Random, program: Program, outputs: list[Any]) -> tuple[CallTest, ...]:
-    """Return a test for each input of a program, of which `outputs` are the results, and EXTRA_TESTS further ones."""
+    """Return one test per program input, with the expected results in `outputs`, and EXTRA_TESTS more tests."""
     hints = Hints.from_source(program.source)
     extra = [program.sample(rng, hints) for _ in range(EXTRA_TESTS)]
     cases = zip((*program.inputs, *extra), (*outputs, *run_program(program.source, extra)), strict=True)

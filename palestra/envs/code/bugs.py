@@ -11,8 +11,8 @@ from typing import Any
 
 from palestra.envs.code.programs import FUNCTION, Args
 
-MAX_ITERATIONS = 5_000  # maximum loop iterations for one input
-MAX_SIZE = 10_000  # maximum number of elements of a container, or of bits of an integer
+MAX_ITERATIONS = 5_000  # maximum number of loop iterations per input
+MAX_SIZE = 10_000  # maximum number of elements in a container, or bits in an integer
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -33,7 +33,7 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _CALLS = {"max": "min", "min": "max", "upper": "lower", "lower": "upper"}
 
-BugSite = tuple[int, str]  # index of the node in the order of `ast.walk`, and the kind of bug
+BugSite = tuple[int, str]  # index of the node in `ast.walk` order, and the kind of bug
 
 
 def parse(source: str) -> ast.Module:

@@ -11,7 +11,7 @@ from palestra.envs.code.programs import COUNT, Args, Program, ordinal
 
 
 def _sampler(low: int, high: int) -> Callable[[Random, Hints], Args]:
-    """Return a function that samples a number from `low` to `high`, often near a constant of the program."""
+    """Return a function that samples a number from `low` to `high`, often near one of the program's constants."""
 
     def sample(rng: Random, hints: Hints) -> Args:
         near = [number for number in hints.numbers if low <= number <= high]

@@ -47,7 +47,7 @@ def generate_program(rng: Random, *, steps: int, classics: bool) -> GeneratedPro
 
 
 def draw_program(rng: Random, *, steps: int, classics: bool) -> Draft:
-    """Sample a program of `steps` operations. With `classics`, it may be combined with a classic problem."""
+    """Sample a program with `steps` operations. With `classics`, it may be combined with a classic problem."""
     which = rng.randrange(3) if classics else 0
     if which == 0:
         program, shorter = _chain(rng, steps)

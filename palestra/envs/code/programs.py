@@ -39,7 +39,7 @@ class Program:
     task: str  # description of the program, in one or more sentences
     code: tuple[str, ...]
     inputs: tuple[Args, ...]  # edge cases first
-    gives: str  # kind of the result, a key of TYPES; a number may be negative
+    gives: str  # kind of the result, which is a key in TYPES; a number may be negative
     sample: Callable[[Random, Hints], Args]  # samples further inputs for hidden tests
 
     @property
@@ -73,7 +73,7 @@ def run_program(source: str, inputs: Sequence[Args]) -> list[Any]:
 def program_structure(source: str) -> str:
     """Return a program with its variables renamed in order of appearance and its constants replaced by placeholders.
 
-    Two programs with the same structure differ at most in the names of variables and the values of constants.
+    Two programs with the same structure differ at most in their variable names and constants.
     """
     names: dict[str, str] = {}
     tokens = []

@@ -20,7 +20,7 @@ class Puzzles(CodeTask):
 
     With `classics`, some tasks combine a well-known problem (windows, coins, grids, automata, ...) with operations
     before or after it. The first hidden tests are edge cases (empty, one element, all equal), and many others are
-    close to the constants of the program, where its result changes. A program that always returns the same value, omits
+    close to the program's constants, where its result changes. A program that always returns the same value, omits
     an operation or compares with the wrong constant fails. The easy level has about fifty thousand different
     problems and the other levels have millions, not counting the same problem with different examples.
     """

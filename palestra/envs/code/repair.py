@@ -26,7 +26,7 @@ from palestra.parsing import fenced
 
 
 class Repair(CodeTask):
-    """Find and fix `bugs` bugs in a program of `steps` operations or, with `classics`, in a well-known problem.
+    """Find and fix `bugs` bugs in a program with `steps` operations or, with `classics`, in a well-known problem.
 
     Bugs are wrong comparisons and operators, off-by-one constants, `and` instead of `or`, negated conditions, missing
     lines and branches, early returns, and `max` instead of `min`. The program always terminates, and it fails at least

@@ -1,4 +1,4 @@
-"""Catalog of the family `eval` (data only): GEM's evaluation sets and other standard benchmarks."""
+"""Catalog of the `eval` family (data only): GEM's evaluation sets and other standard benchmarks."""
 
 from __future__ import annotations
 

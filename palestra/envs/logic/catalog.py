@@ -1,4 +1,4 @@
-"""Catalog of the family `logic` (data only): GEM's datasets, and generated deduction tasks."""
+"""Catalog of the `logic` family (data only): GEM's datasets and generated deduction tasks."""
 
 from __future__ import annotations
 

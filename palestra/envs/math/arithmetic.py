@@ -42,7 +42,7 @@ class Expression:
 
 
 class Arithmetic(MathTask):
-    """Evaluate an expression of `terms` numbers with up to `digits` digits each.
+    """Evaluate an expression that contains `terms` numbers with up to `digits` digits each.
 
     `operations` is a subset of `+-*/^`; a power has the exponent 2 or 3 and counts as one number. If `brackets` is
     False, expressions have no brackets. For each item, the kind of numbers is sampled from `numbers`: "integers"

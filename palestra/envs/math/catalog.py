@@ -1,4 +1,4 @@
-"""Catalog of the family `math` (data only): GEM's datasets, and generated tasks.
+"""Catalog of the `math` family (data only): GEM's datasets and generated tasks.
 
 `benchmarks/rates.py` measures the success rates.
 """

@@ -24,7 +24,7 @@ class Measure:
         - "length" of the line between two points
         - "angle" at the second of three points
         - "area" or "perimeter" of the polygon through the points
-        - "difference" of the areas of two polygons, which are separated by "|" in `at`
+        - "difference" between the areas of two polygons, which are separated by "|" in `at`
         - "disc" (area) or "circumference" of the circle given by its center and a point on the circle
         - "sector" (area) or "arc" (length), given by a point, the center and another point
 
@@ -173,7 +173,7 @@ def _mark_angle(canvas: Canvas, at: list[Point]) -> list[Point]:
 
 
 def _around_point(point: Point, middle: Point) -> list[Point]:
-    """Return candidate positions for the name of a point, starting on the side away from the middle of the figure."""
+    """Return candidate positions for the name of a point, starting on the side away from the figure's center."""
     out = atan2(point[1] - middle[1], point[0] - middle[0])
     return [
         (point[0] + cos(out + aside) * away, point[1] + sin(out + aside) * away)

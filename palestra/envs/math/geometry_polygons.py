@@ -116,7 +116,7 @@ def frame(rng: Random, size: int) -> Figure:
 
 
 def house(rng: Random, size: int) -> Figure:
-    """Generate a rectangle with a triangle on top; the question is the area or the perimeter of the whole figure."""
+    """Generate a rectangle with a triangle on top; the question asks for the area or perimeter of the whole figure."""
     names = a, b, c, tip, d = tuple(letters(rng, 5))
     half, rise, slope = pythagorean_triple(rng, size)
     high = rng.randint(max(2, half // 2), max(4, 3 * half))

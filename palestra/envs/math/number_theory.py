@@ -15,7 +15,7 @@ from palestra.envs.tasks.generated import Levels, check_int, check_subset
 
 DIGITS = "0123456789ABCDEF"
 QuestionAnswer = tuple[str, str]
-_SIEVE = 100_000  # upper limit of the table of primes
+_SIEVE = 100_000  # upper limit of the prime table
 
 
 class NumberTheory(MathTask):
@@ -88,7 +88,7 @@ def primes() -> tuple[int, ...]:
 
 
 def _factored(rng: Random, digits: int) -> dict[int, int]:
-    """Return the factors {prime: exponent} of a random number of about `digits` digits with at most one large prime."""
+    """Return {prime: exponent} for a random number with about `digits` digits and at most one large prime factor."""
     limit = 10**digits
     small = primes()
     powers: dict[int, int] = {}
@@ -302,7 +302,7 @@ def _congruence(rng: Random, digits: int) -> QuestionAnswer:
 
 
 def _diophantine(rng: Random, digits: int) -> QuestionAnswer:
-    """Generate a question about the number of solutions of a x + b y = n in non-negative integers."""
+    """Generate a question about the number of non-negative integer solutions to a x + b y = n."""
     a, b = rng.randint(3, 40), rng.randint(3, 40)
     n = rng.randint(10, 10 ** max(2, min(digits - 2, 4)))
     count = sum((n - a * x) % b == 0 for x in range(n // a + 1))

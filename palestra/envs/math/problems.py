@@ -14,7 +14,7 @@ from palestra.parsing import last_boxed
 
 
 class MathProblems(DataTask):
-    r"""Math problems from the rows of a dataset.
+    r"""Math problems read from a dataset.
 
     The answer in a row is a value, a list of accepted values, or a solution that ends with `#### 42` (as in GSM8K) or
     with `\boxed{42}`. `grader` is the name of a registered grader, `module:function`, or a function.

@@ -20,7 +20,7 @@ _CONTAINERS = vocabulary("bag", "box", "hat")
 
 
 def warehouse(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about a stock with daily sales and deliveries; the answer is found day by day."""
+    """Generate a story about a stock with daily sales and deliveries; the answer is found by simulating each day."""
     thing = rng.choice(_STOCK)
     sold = rng.randint(3, max(5, size // 4))
     low = sold + rng.randint(1, max(4, size // 10))
@@ -112,7 +112,7 @@ def averages(rng: Random, steps: int, size: int) -> Story:
 
 
 def remainders(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about things that are left over in rows of several lengths; the answer is found by trying."""
+    """Generate a story about things that are left over in rows of several lengths; the answer is found by search."""
     who, thing = people(rng, 1)[0], rng.choice(SMALL_THINGS)
     rows = rng.sample((3, 4, 5, 7, 9, 11), 2 if steps < 4 else 3)
     rows = rows if all(b % a for a in rows for b in rows if a != b) else [4, 5, 7][: len(rows)]
@@ -247,7 +247,7 @@ def chances(rng: Random, steps: int, size: int) -> Story:
 
 
 def reading(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about reading more pages every day; the answer is found day by day."""
+    """Generate a story about reading more pages every day; the answer is found by simulating each day."""
     who = people(rng, 1)[0]
     first, more = rng.randint(5, 10 + size // 5), rng.randint(2, 6)
     pages = rng.randint(5 * first, 10 * first + 3 * size)
@@ -285,7 +285,7 @@ def reading(rng: Random, steps: int, size: int) -> Story:
 
 
 def outfits(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about the number of combinations of clothes; the answer is found by counting all of them."""
+    """Generate a story about combining clothes; the answer is found by counting all combinations."""
     who = people(rng, 1)[0]
     kinds = rng.sample(_CLOTHES, min(max(2, steps), 4))
     counts = [rng.randint(2, 4 + min(size, 100) // 20) for _ in kinds]
@@ -320,7 +320,7 @@ def outfits(rng: Random, steps: int, size: int) -> Story:
 
 
 def growth(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about animals or plants that multiply; the answer is found year by year."""
+    """Generate a story about animals or plants that multiply; the answer is found by simulating each year."""
     what, where = rng.choice(_LIVING)
     factor, count = rng.randint(2, 3), rng.randint(3, 5 + size // 5)
     times = "doubles" if factor == 2 else "triples"

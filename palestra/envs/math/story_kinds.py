@@ -154,7 +154,7 @@ def shopping(rng: Random, steps: int, size: int) -> Story:
 
 
 def travel(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about a trip with several speeds; the question is a distance, a time or an average speed."""
+    """Generate a story about a trip with several speeds, and ask for a distance, a time or an average speed."""
     who = f"A {rng.choice(_VEHICLES)}"
     fastest = 15 if who == "A cyclist" else 40 + min(size, 80)
     legs = max(1, (steps + 1) // 2)
@@ -230,7 +230,7 @@ def production(rng: Random, steps: int, size: int) -> Story:
 
 
 def ages(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story that states each age relative to another; with many steps, the sentences are in random order."""
+    """Generate a story that states ages relative to each other; with many steps, the sentences are in random order."""
     family = people(rng, min(max(2, steps), 7))
     age = {family[0].name: rng.randint(3, 12)}
     sentences = [f"{family[0].name} is {age[family[0].name]} years old."]
@@ -265,7 +265,7 @@ def ages(rng: Random, steps: int, size: int) -> Story:
 
 
 def shares(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about selling part of the stock every day; the question is its initial or final size."""
+    """Generate a story about selling part of the stock every day; the question asks for its initial or final size."""
     owner, thing = rng.choice(_SELLERS)
     days = DAYS[: min(max(1, steps), 7)]
     backwards = steps > 2 and rng.random() < 0.5
@@ -296,7 +296,7 @@ def shares(rng: Random, steps: int, size: int) -> Story:
 
 
 def savings(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about saving and spending every week; the question is the balance or the number of weeks."""
+    """Generate a story about saving and spending every week, and ask for the balance or the number of weeks."""
     saver = people(rng, 1)[0].name
     start, earned = rng.randint(0, size) * 2, rng.randint(5, max(8, size))
     sentences = [f"{saver} has ${start} in a savings box." if start else f"{saver} has an empty savings box."]
@@ -328,7 +328,7 @@ def savings(rng: Random, steps: int, size: int) -> Story:
 
 
 def seats(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about ticket sales of a theater."""
+    """Generate a story about a theater's ticket sales."""
     rows, each = rng.randint(4, 12 + size // 5), rng.randint(5, 12 + size // 5)
     all_seats = rows * each
     sentences = [f"A theater has {rows} rows of {each} seats."]

@@ -138,7 +138,7 @@ def wages(rng: Random, steps: int, size: int) -> Story:
 
 
 def coins(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about two kinds of coins with a known number and value; the answer is found by trying."""
+    """Generate a story about two kinds of coins with a known total number and value; the answer is found by search."""
     who = people(rng, 1)[0]
     low, high = sorted(rng.sample((1, 2, 5, 10, 20, 25, 50), 2))
     few, many = rng.randint(2, 4 + size // 4), rng.randint(2, 4 + size // 4)

@@ -151,7 +151,7 @@ def mixture(rng: Random, steps: int, size: int) -> Story:
 
 
 def recipe(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about scaling a recipe; the question is about packages that must be bought."""
+    """Generate a story about scaling a recipe; the question asks for an amount or the number of packages to buy."""
     who = people(rng, 1)[0]
     parts = rng.sample(_INGREDIENTS, min(max(1, steps // 2), 3))
     servings = rng.randint(2, 6)
@@ -241,7 +241,7 @@ def meeting(rng: Random, steps: int, size: int) -> Story:
 
 
 def timetable(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about buses that leave at regular intervals; the answer is found minute by minute."""
+    """Generate a story about buses that leave at regular intervals; the answer is found by simulating each minute."""
     who = people(rng, 1)[0]
     first, interval = 60 * rng.randint(5, 8) + 5 * rng.randint(0, 11), rng.randint(7, 10 + size // 4)
     leaves, walk = first + rng.randint(30, 300), rng.randint(4, 25)

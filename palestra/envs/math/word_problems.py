@@ -51,7 +51,7 @@ class WordProblems(MathTask):
         return _make_item(rng, KINDS[rng.choice(kinds)](rng, steps, size), distractors)
 
     def select(self, options: dict[str, Any]) -> Item:
-        """Return an item of `split`; stories with the same template are the same task."""
+        """Return an item from `split`; stories with the same template are the same task."""
         settings = self.settings(self.draw_level())
         kinds, steps, size = settings["kinds"], settings["steps"], settings["size"]
         story = self.sample_task(

@@ -1,4 +1,4 @@
-"""Catalog of the family `qa` (data only): GEM's datasets, and questions about the generated encyclopedia.
+"""Catalog of the `qa` family (data only): GEM's datasets and questions about the generated encyclopedia.
 
 `benchmarks/rates.py` measures the success rates.
 """

@@ -1,4 +1,4 @@
-"""Catalog of the family `rg` (data only): `rg:<name>` for each dataset, and `rg:<name>-l<level>` for each level."""
+"""Catalog of the `rg` family (data only): `rg:<name>` for each dataset, and `rg:<name>-l<level>` for each level."""
 
 from __future__ import annotations
 
