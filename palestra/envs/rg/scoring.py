@@ -120,6 +120,17 @@ def _score_coins(answer: str, entry: dict[str, Any]) -> float:
         return 0.0
 
 
+def _score_candidate(answer: str, entry: dict[str, Any]) -> float:
+    """Accept an error of at most 0.0005; the package accepts 0.01, although candidates may differ by only 0.001."""
+    text = answer.replace(",", "").strip()
+    if not re.fullmatch(r"[0-9.eE+-]{1,60}", text) or re.search(r"[eE][+-]?\d{3}", text):
+        return 0.0
+    try:
+        return float(abs(Fraction(text) - Fraction(entry["metadata"]["solution"])) <= Fraction(1, 2_000))
+    except ValueError:
+        return 0.0
+
+
 def _score_boxes(answer: str, entry: dict[str, Any]) -> float:
     """Return the fraction of boxes moved to their targets (at least 0.05); as in the package, skip impossible moves."""
     plans = _from_json(answer)
@@ -155,6 +166,7 @@ _REPLACEMENTS: dict[str, Callable[[str, dict[str, Any]], float]] = {
     "coin_flip": _score_coins,
     "game_of_life_halting": _score_halting,
     "intermediate_integration": _score_integral,
+    "number_format": _score_candidate,
     "puzzle24": _score_24,
     "simple_integration": _score_integral,
 }

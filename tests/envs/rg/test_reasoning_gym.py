@@ -201,10 +201,24 @@ def test_scorers_that_accept_anything_are_replaced() -> None:
     assert not accepts(coins, "0")
     assert not accepts(started("complex_arithmetic"), "nan")
     assert not accepts(started("intermediate_integration"), "Integral(x, x)")
+    numbers = started("number_format", level=2)  # the candidates differ by 0.001
+    assert accepts(numbers, numbers.item.answer)
+    assert not accepts(numbers, str(float(numbers.item.answer) + 0.002))
     boxes = started("boxnet")
     assert accepts(boxes, boxes.item.answer)
     for nonsense in ("1", "{}", "[1]", '[{"Agent": 3}]', '[{"Agent[0.5, 0.5]": "move(box_red, square[9.5, 9.5])"}]'):
         assert not accepts(boxes, nonsense)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_boards_of_the_game_of_life_do_not_die_out(level: int) -> None:
+    env = ReasoningGym(name="game_of_life", level=level)
+    answers = set()
+    for seed in range(3):
+        env.reset(seed=seed)
+        answers.add(env.item.answer)
+        assert "1" in env.item.answer
+    assert len(answers) == 3
 
 
 def test_surrounding_whitespace_is_ignored() -> None:
