@@ -1,16 +1,16 @@
-r"""Table of the forms in which models habitually write answers, and of near-misses that must be refused.
+r"""Table of the formats in which models often write answers, and of near-misses that must be rejected.
 
-Each row is (family, reply, reference, accepted). The family states how the reply is read and graded:
+Each row is (family, reply, reference, accepted). The family determines how the reply is parsed and graded:
 
 - "math", "qa": the answer in the reply is graded by `grade_math` or `grade_qa`; the reference is the gold answer;
 - "logic": it is compared with a truth value;
-- "rg": it is scored by reasoning-gym; the reference is the name of a data set, and ANSWER in the reply is replaced by
+- "rg": it is scored by reasoning-gym; the reference is the name of a dataset, and ANSWER in the reply is replaced by
   the correct answer to an item;
-- "game": the reply is played in the game of the reference ("Sokoban: up"), where accepted means that it has the same
-  result as the bare move in a box;
+- "game": the reference names a game and a move ("Sokoban: up"), and the reply is accepted if it has the same result in
+  this game as the move in a box;
 - "command": the reference is the command that BabyAI, TextCraft and ScienceWorld read;
 - "webshop", "search", "sql": the reference is the action as "verb: value";
-- "code": the reference is a line that only the right block contains.
+- "code": the reference is a line that only the correct code block contains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def box(content: str) -> str:
 
 
 def boxes(family: str, accepted: bool, rows: list[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
-    """Return rows whose reply is the first text of a pair in a box."""
+    """Return one row per pair in `rows`, whose reply is the pair's first text in a box."""
     return [(family, box(content), reference, accepted) for content, reference in rows]
 
 
@@ -439,7 +439,7 @@ MOVES_REFUSED = [
     (r"1 \text{ to } 10", "GuessTheNumber-v0-easy: 7"),
     (r"\text{A} \to \text{B} \to \text{C}", "TowerofHanoi-v0-easy: A C"),
 ]
-REPLIES = [  # complete replies, with text outside of the box
+REPLIES = [  # complete replies, with text outside the box
     ("math", r"<answer>\boxed{42}</answer>", "42", YES),
     ("math", "<answer>42</answer>", "42", YES),
     ("math", r"<think>It could be \boxed{41}.</think><answer>42</answer>", "42", YES),

@@ -1,4 +1,4 @@
-"""Check that every family accepts the habitual forms of a right answer, and refuses near-misses (see answer_forms)."""
+"""Check that every family accepts common formats of a correct answer and rejects near-misses (see answer_forms.py)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_label(reply: str, gold: str) -> bool:
     task = Rules(world="open")
     task.item = Item(question="", answer=gold)
     correct = task.grade(answer).correct
-    assert (parse_label(answer) == gold) is correct  # data sets read the same labels
+    assert (parse_label(answer) == gold) is correct  # environments with datasets use parse_label
     return correct
 
 

@@ -1,4 +1,4 @@
-"""Run the commands and code blocks of README and docs."""
+"""Run the commands and code blocks in README and docs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """Return (page, code) of every fenced block in `language`."""
+    """Return (page, code) for every fenced block in `language`."""
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
     code_blocks = [(page.name, *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
     return [(page, code) for page, kind, code in code_blocks if kind == language]
 
 
 def commands(page: str) -> list[list[str]]:
-    """Return the palestra commands of a page, except the slow ones with smollm2, which are tested elsewhere."""
+    """Return the palestra commands on a page, except the slow ones with smollm2, which are tested elsewhere."""
     lines = [line.split("#")[0].strip() for name, code in blocks("") if name == page for line in code.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("palestra ") and "smollm2" not in line]
 
@@ -48,7 +48,7 @@ def test_page_examples_run(page: str, tmp_path: Path) -> None:
         code, stderr = run_command(args, tmp_path)
         assert code == 0, f"{args}: {stderr}"
     shown = "\n".join(code for name, code in blocks("python") if name == page)
-    if "my_package" in shown:  # the page registers a class of an example package
+    if "my_package" in shown:  # the page registers a class from an example package
         package = tmp_path / "my_package"
         package.mkdir()
         (package / "__init__.py").touch()

@@ -40,7 +40,7 @@ def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def foreign(folder: str = "out") -> dict[Path, str]:
-    """Write files of a user to a folder and return their contents."""
+    """Write user files to a folder and return their contents."""
     files = {Path(folder) / "notes.txt": "mine", Path(folder) / "last" / "thesis.tex": "chapter 1"}
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from tests import warm_process
 
 ROOT = Path(palestra.__file__).parent
 
-# Lowest layer first: a package may import itself and packages of lower rows, never of the same or a higher row.
+# Lowest layer first. A package may import itself and packages in lower rows, but none in the same or a higher row.
 ROWS = [
     {"errors"},
     {"types"},
@@ -109,7 +109,7 @@ def test_upward_imports_are_detected(tmp_path: Path) -> None:
     assert violations(good, "palestra.envs.games.good") == []
 
 
-# This program imports every module of a package while the other packages of its row and all higher rows are blocked. It
+# This program imports every module in a package while the other packages in its row and all higher rows are blocked. It
 # detects dynamic imports whose target is not a string constant.
 BLOCKED_IMPORT = """
 import importlib, pkgutil, sys, warnings
@@ -151,7 +151,7 @@ def test_packages_import_with_the_layers_above_blocked(package: str) -> None:
 
 
 def dependencies(path: Path, module: str, names: set[str]) -> set[str]:
-    """Return the modules of `names` that a file imports, except imports under TYPE_CHECKING."""
+    """Return the modules in `names` that a file imports, except imports under TYPE_CHECKING."""
     text = path.read_text()
     if "TYPE_CHECKING" in text:
         tree = ast.parse(text)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(script: str, out: Path, only: str) -> str:
-    """Run a recipe script and return its output. Its trainings run in forks of a warm process."""
+    """Run a recipe script and return its output. Its training runs use forks of a warm process."""
     sizes = [f"--{name}={value}" for name, value in TINY.items()]
     stdout = StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(stdout):
@@ -41,7 +41,7 @@ def left(out: Path, *names: str) -> bool:
 
 @pytest.fixture(scope="module")
 def discount(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of discount.py; the other tests reuse its initial model."""
+    """Run discount.py and return its output folder; the other tests reuse its initial model."""
     out = tmp_path_factory.mktemp("discount")
     run("discount.py", out, "gamma 0.9")
     return out

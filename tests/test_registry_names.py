@@ -1,4 +1,4 @@
-"""Test environment names (ids, module:Class, URLs, names of other libraries), their factories, and plug-ins."""
+"""Test environment names (ids, module:Class, URLs, names from other libraries), their factories, and plug-ins."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_unusual_numbers_of_bits_are_left_to_python(k: int) -> None:
 
 @pytest.mark.parametrize("draw", [0, 1, 11, 12, 13, 40], ids=lambda n: f"draw {n}")
 def test_consecutive_seeds_give_uniform_digits(draw: int) -> None:
-    """Test with chi-squared that digits are uniform over the seeds 0 to 9,999, in early and in later numbers."""
+    """Check with a chi-squared test that digits are uniform over seeds 0 to 9,999, in early and later numbers."""
     counts = [0] * 10
     for seed in range(10_000):
         rng = Rng(seed)

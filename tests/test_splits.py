@@ -24,7 +24,7 @@ WORDLE = "game:Wordle-v0-easy"
 
 
 class Pick(Env):
-    """Env whose task is one of `tasks` numbers."""
+    """Env whose task is a number from 0 to `tasks` - 1."""
 
     def __init__(self, *, tasks: int = 1_000, split: str | None = None, leaky: bool = False) -> None:
         self.tasks = tasks

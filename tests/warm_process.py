@@ -1,10 +1,10 @@
 """Run Python programs in forks of a process that has already imported torch, transformers and `palestra.training`.
 
-The imports take several seconds of CPU time per process. `run` and `Popen` take the same commands as those of
+The imports take several seconds of CPU time per process. `run` and `Popen` take the same commands as in
 `subprocess`: a list that starts with `sys.executable`, followed by `-m MODULE`, `-c CODE` or a script, and arguments.
 Everything else is as in a new process: arguments, environment variables, working directory, standard streams, signals
-and exit code. Use `subprocess` for tests of the imports or of the start of a process. If the imports start threads, as
-some builds of torch do, a fork would not be safe, and each program runs in a new process instead.
+and exit code. Use `subprocess` in tests that check imports or process startup. If the imports start threads, as some
+builds of torch do, a fork would not be safe, and each program runs in a new process instead.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def run(command: Sequence[str], *, capture_output: bool = False, check: bool = F
 
 
 def _output(stream: Any, default: int) -> tuple[TextIO | None, int]:
-    """Return the end of a pipe to read from, if there is one, and the descriptor that the program writes to."""
+    """Return the read end of a new pipe, or None without a pipe, and the descriptor that the program writes to."""
     if stream == subprocess.PIPE:
         inside, outside = os.pipe()
         return os.fdopen(inside), outside
@@ -152,7 +152,7 @@ def _template() -> socket.socket | None:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.warm_process", str(outside.fileno())],
             pass_fds=[outside.fileno()],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # without threads of numpy, since the process is forked
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # without numpy threads, because the process is forked
             cwd=Path(__file__).parents[1],
             stdin=subprocess.DEVNULL,
         )
@@ -175,7 +175,7 @@ def _import_packages() -> None:
 
 def _forked(requests: socket.socket) -> dict[str, Any]:
     """Fork for every request, and return the request in the fork. Another fork reports the exit code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the reporting forks need no wait
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that exited reporting forks need no `wait`
     while True:
         _, streams, _, _ = socket.recv_fds(requests, 1, 4)
         if not streams:
@@ -246,7 +246,7 @@ def _exit_code(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         traceback.print_exc()
         return -signal.SIGINT
-    except BaseException:  # noqa: BLE001  # reported as an interpreter does
+    except BaseException:  # noqa: BLE001  # reported as an interpreter would
         traceback.print_exc()
         return 1
     return 0

@@ -23,7 +23,7 @@ class PreparedReply:
 
 
 def prepare_reply(tokenizer: Any, text: str, *, end: str | None = "") -> PreparedReply:
-    """Tokenize `text` and append an end token: by default the model's, else the token `end`, or none if it is None."""
+    """Tokenize `text` and append the token `end`: the model's end token if `end` is empty, no token if it is None."""
     ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
     if end is not None:
         ids = [*ids, tokenizer.convert_tokens_to_ids(end) if end else tokenizer.eos_token_id]

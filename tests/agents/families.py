@@ -259,7 +259,7 @@ class Family:
 
     template: str
     special: tuple[str, ...]
-    eos: str  # token that ends a reply of the model
+    eos: str  # token that ends the model's reply
     bos: str | None = None
     words: tuple[str, ...] = ()  # added tokens that are not special
     absorbs_space: tuple[str, ...] = ()  # special tokens that absorb the whitespace after them (rstrip)
@@ -356,7 +356,7 @@ def _base(sentencepiece: bool) -> str:
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    """Return the tokenizer of a family. It is shared, so tests must not change it."""
+    """Return a family's tokenizer. It is shared, so tests must not change it."""
     family = FAMILIES[name]
     make: Any = PreTrainedTokenizerFast
     tokenizer = make(

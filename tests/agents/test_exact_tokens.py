@@ -82,11 +82,11 @@ def test_prompts_extend_each_other_and_decode_to_the_rendered_template(name: str
         text = tokenizer.decode(call.prompt_ids)
         if name == "words":  # the template has no end-of-turn token, so the sampled one is not rendered
             text = text.replace("<|endoftext|>", "")
-        if name.endswith("sentencepiece"):  # the decoder of SentencePiece moves spaces
+        if name.endswith("sentencepiece"):  # SentencePiece's decoder moves spaces
             assert squeeze(text) == squeeze(written)
             continue
         assert text == tokenizer.decode(tokenizer.encode(written, add_special_tokens=False))
-        if name != "phi3":  # special tokens of Phi-3 absorb the newline after them
+        if name != "phi3":  # Phi-3's special tokens absorb the newline after them
             assert text == written
 
 
@@ -227,7 +227,7 @@ def test_sampled_special_tokens_survive_a_rewrite_by_the_template() -> None:
         ChatAgent(PreparedEngine(tokenizer, [reply, prepare_reply(tokenizer, "c")])), [TASK, "go on"]
     )
     assert second.split == "template"
-    assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # the reply, the user, the next reply
+    assert second.prompt_ids.count(start) == first.prompt_ids.count(start) + 3  # reply, user message, next reply
 
 
 def test_replies_without_ids_are_tokenized_and_reported_as_split() -> None:

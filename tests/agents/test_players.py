@@ -69,7 +69,7 @@ def test_random_agents_with_different_seeds_act_differently() -> None:
     env = make("game:Mastermind-v0-easy")
     games = [tuple(play(RandomAgent(), env, seed=seed)) for seed in (1, 2, 1, 2)]
     assert games[0] == games[2] != games[1] == games[3]
-    assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the generator of the env is used
+    assert play(RandomAgent(), env) == play(RandomAgent(), env)  # without a seed, the env's generator is used
 
 
 @pytest.mark.parametrize(

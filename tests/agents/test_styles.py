@@ -1,4 +1,4 @@
-"""Test ReAct and native tool calls: the parsing of replies and the instructions to the model."""
+"""Test ReAct and native tool calls: parsing of replies, and instructions for the model."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_mistral_calls_after_a_special_token(name: str) -> None:
     assert [action.tool_calls for action in actions] == [(CALL,), (CALL,), (), ()]
     assert actions[0].text == body
     calls = [call for action in actions for call in action.calls]
-    # The template moves the tools to the latest user message, so the last prompt is not an extension.
+    # The template moves the tools to the latest user message, so the last prompt does not extend the previous one.
     assert [call.split for call in calls] == [None, None, None, "template"]
     before = calls[1].prompt_ids + calls[1].ids
     assert calls[2].prompt_ids[: len(before)] == before

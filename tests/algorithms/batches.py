@@ -37,7 +37,7 @@ def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Ep
     """
     most_groups, most_turns = draw(st.integers(1, 4)), draw(st.integers(1, 6))
     rng = Random(draw(st.integers(0, 2**32)))
-    sparse = rng.random() < 0.5  # typical rewards of games: mostly 0 and 1, with many ties
+    sparse = rng.random() < 0.5  # typical game rewards: mostly 0 and 1, with many ties
 
     def row(count: int) -> list[float]:
         return [rng.choice((0.0, 0.0, 1.0)) if sparse else round(rng.uniform(-10, 10), 6) for _ in range(count)]

@@ -43,7 +43,7 @@ def without(inputs: LossInputs, *names: str) -> LossInputs:
 
 
 def mapped(inputs: LossInputs, change: Any) -> LossInputs:
-    """Return the inputs with `change(tensor, filler)` applied to every tensor; the filler of the mask is False."""
+    """Return the inputs with `change(tensor, filler)` applied to every tensor; the mask's filler is False."""
     result = {name: change(tensor, 0.0) for name in NAMES if (tensor := getattr(inputs, name)) is not None}
     if inputs.lengths is not None:
         result["lengths"] = change(inputs.lengths, 1)
@@ -72,14 +72,14 @@ class TwoLayers:
         return [self.embedding, self.first, self.second]
 
     def distribution(self, ids: Tensor) -> Tensor:
-        """Return the log-probabilities of all next tokens after each of `ids`, [B, T, V]."""
+        """Return the log-probabilities of all possible next tokens after each token in `ids`, with shape [B, T, V]."""
         return torch.log_softmax(torch.tanh(self.embedding[ids] @ self.first.T) @ self.second.T, dim=-1)
 
     def read(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log-probability and entropy of each of `ids` [B, T + 1] except the first, both of shape [B, T]."""
+        """Return the log-probability and entropy of each token in `ids` [B, T + 1] but the first, with shape [B, T]."""
         logits = self.distribution(ids[:, :-1])
         return logits.gather(-1, ids[:, 1:, None])[..., 0], -(logits.exp() * logits).sum(-1)
 
     def values(self, ids: Tensor) -> Tensor:
-        """Return the values of a critic with the same weights, [B, T]."""
+        """Return the values of a critic with the same weights, with shape [B, T]."""
         return torch.tanh(self.embedding[ids] @ self.first.T).sum(-1)

@@ -1,4 +1,4 @@
-"""Test properties of all advantage estimators, and the validation of episodes and of algorithm options."""
+"""Test properties of all advantage estimators, and the validation of episodes and algorithm options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the three KL estimators with exact expectations of value and gradient over all tokens."""
+"""Compare the values and gradients of the three KL estimators with exact expectations over all tokens."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_k2_is_accurate_to_third_order(seed: int, apart: float) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_kl_gradients_in_expectation(seed: int) -> None:
-    """Check the gradients stated in the docstring of `kl_estimate`; the sampled tokens are treated as constants."""
+    """Check the gradients stated in `kl_estimate`'s docstring; the sampled tokens are treated as constants."""
     p, ref = distributions(seed)
 
     def gradient(number: Tensor) -> Tensor:

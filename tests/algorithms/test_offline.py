@@ -1,4 +1,4 @@
-"""Test the selection of trajectories for SFT, of preference pairs, and of the training sets of AgentEvol."""
+"""Test the selection of SFT trajectories, preference pairs and AgentEvol's training sets."""
 
 from __future__ import annotations
 

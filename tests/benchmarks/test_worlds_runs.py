@@ -1,4 +1,4 @@
-"""Test the parts of benchmarks/worlds.py that need no checkout of AgentGym."""
+"""Test the parts of benchmarks/worlds.py that need no AgentGym checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the commands `palestra eval`, `compare` and `rescore`."""
+"""Test the `palestra eval`, `compare` and `rescore` commands."""
 
 from __future__ import annotations
 

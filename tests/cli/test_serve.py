@@ -1,4 +1,4 @@
-"""Test the command `palestra serve`, and `palestra.server.serve` in a script."""
+"""Test the `palestra serve` command, and `palestra.server.serve` in a script."""
 
 from __future__ import annotations
 

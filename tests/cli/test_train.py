@@ -1,4 +1,4 @@
-"""Test the command `palestra train`: settings, output, interruption and resumption."""
+"""Test the `palestra train` command: settings, output, interruption and resumption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check the success rates in the specs of players without skill; `check_env` spot-checks them by playing."""
+"""Check that specs state the success rates of unskilled players; `check_env` spot-checks the rates by playing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import palestra
 from palestra.spec import MAX_UNEARNED, RATES_REASONS
 
-NOT_MEASURED = ("sciworld",)  # families without rates of the echo and the constant player
+NOT_MEASURED = ("sciworld",)  # families without rates for the echo and constant players
 SLOW = {  # generating an item takes too long to measure these rates
     *("rg:jugs-l2", "rg:sokoban-l0", "rg:zebra_puzzles-l5"),
     *("rg:number_sequence-l1", "rg:number_sequence-l2", "rg:number_sequence-l3"),

@@ -1,4 +1,4 @@
-"""Check the invariants of every registered environment that needs no data set.
+"""Check the invariants of every registered environment that needs no dataset.
 
 Data-backed environments are checked on rows that tests write (tests/envs/tasks). The ids of reasoning-gym and
 ScienceWorld, and families with many variants (tests/conformance/variants.py), have shorter checks in other files.
@@ -13,7 +13,7 @@ import palestra
 from tests.conformance.variants import EVERY, notes_of
 
 WITH_PROCESSES = {"code:Puzzles-v0-random", "game:Sokoban-v0-easy", "webshop:Shop-v0"}
-# Answers of code tasks are executed, and the expert needs 1,000 turns for a tile of 2048.
+# Code tasks execute the answers, and the expert needs 1,000 turns to reach the 2048 tile.
 EPISODES = {"code:Puzzles-v0-random": 3, "code:Repair-v0-random": 3, "game:Game2048-v0-extreme-hard": 1}
 QUICK = {"game:Sokoban-v0-easy", "logic:Rules-v0-d5-open", "math:Arithmetic-v0-easy", "textcraft:Depth1-v0"}
 

@@ -45,7 +45,7 @@ class Episode(NamedTuple):
 
 
 def record(env: palestra.Env, seed: int, player: Player) -> tuple[Episode, list[str]]:
-    """Play an episode, and return it with the prompt, all steps, and again the steps after the snapshot."""
+    """Play an episode and return it with its expected replay: the prompt, all steps, the steps after the snapshot."""
     prompt, _ = env.reset(seed=seed)
     actions: list[str] = []
     shown = [repr(prompt)]
@@ -64,7 +64,7 @@ def record(env: palestra.Env, seed: int, player: Player) -> tuple[Episode, list[
 
 @pytest.fixture(scope="module")
 def episodes() -> list[tuple[str, list[tuple[Episode, list[str]]]]]:
-    """Episodes of all ids: four of each main id and two of each variant."""
+    """Record four episodes per main id and two per variant."""
     recorded = []
     for env_id in (*EVERY, *VARIANTS):
         with palestra.make(env_id) as env:

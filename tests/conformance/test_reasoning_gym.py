@@ -1,8 +1,8 @@
 """Check the invariants of the reasoning-gym environments with few episodes.
 
-All invariants are checked for each data set in this process, with three episodes per player, at the default level or,
+All invariants are checked for each dataset in this process, with three episodes per player, at the default level or,
 if generating its items is slow, at an easy level. The other levels run the same code, so only one expert episode, the
-prompt and the lowest reward are checked. A new process replays the default level and one other level of every data set.
+prompt and the lowest reward are checked. A new process replays the default level and one other level of every dataset.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ print(json.dumps(again))
 
 
 def elsewhere(tapes: list[tuple[str, int, str, bytes | None]], hash_seed: str) -> list[list[str]]:
-    """Return the results of the same seeds and actions in a new process."""
+    """Replay the same seeds and actions in a new process and return the results."""
     done = subprocess.run(
         [sys.executable, "-c", REPLAY],
         input=pickle.dumps(tapes),

@@ -25,7 +25,7 @@ Fault: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
 @cache
 def distribution(last: int) -> list[float]:
-    """Return the toy model's log-probabilities of all tokens after the token `last`."""
+    """Return the toy model's log-probabilities for the token after `last`."""
     chance = random.Random(last)
     return log_softmax([chance.gauss(0, 2) for _ in range(len(TOKENIZER))])
 

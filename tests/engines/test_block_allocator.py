@@ -1,4 +1,4 @@
-"""Test that the blocks of the allocator are aligned, do not overlap, and merge when freed."""
+"""Test that the allocator's blocks are aligned, do not overlap, and merge when freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the round trips and the chat template of ByteTokenizer."""
+"""Test ByteTokenizer's round trips and chat template."""
 
 from __future__ import annotations
 

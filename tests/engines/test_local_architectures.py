@@ -1,4 +1,4 @@
-"""Test that LocalEngine returns the log-probabilities of the model for every supported architecture and runner."""
+"""Test that LocalEngine returns the model's log-probabilities for every supported architecture and runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test event loops, cancellation, failures, pausing, closing and deterministic batches of LocalEngine."""
+"""Test LocalEngine with several event loops, cancellation, failures, pausing, closing and deterministic batches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def model() -> Any:
 
 @contextmanager
 def broken(model: Any, raised: BaseException) -> Iterator[None]:
-    """Make an activation function of the model raise an exception inside the `with` block."""
+    """Make one of the model's activation functions raise an exception inside the `with` block."""
     activation = model.model.layers[0].mlp.act_fn
 
     def forward(x: torch.Tensor) -> torch.Tensor:

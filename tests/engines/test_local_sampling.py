@@ -1,4 +1,4 @@
-"""Test the sampling of LocalEngine: greedy decoding, seeds, distribution, stop ids and stop strings."""
+"""Test LocalEngine's sampling: greedy decoding, seeds, distribution, stop ids and stop strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the HTTP transport of OpenAIEngine: retries, limits, cancellation, closing, and secrecy of the API key."""
+"""Test OpenAIEngine's HTTP transport: retries, limits, cancellation, closing, and protection of the API key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that the sampler applies the settings of each row independently of the other rows."""
+"""Test that the sampler applies each row's settings independently of the other rows."""
 
 from __future__ import annotations
 

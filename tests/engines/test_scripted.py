@@ -1,4 +1,4 @@
-"""Test the replies, stop strings, limits, delays and failures of ScriptedEngine."""
+"""Test ScriptedEngine's replies, stop strings, limits, delays and failures."""
 
 from __future__ import annotations
 

@@ -84,6 +84,6 @@ def forced(model: Any, prompt: list[int], ids: list[int]) -> list[float]:
 
 
 def error(model: Any, reply: Completion) -> float:
-    """Return the maximum absolute difference between the log-probabilities of the reply and of the model."""
+    """Return the maximum absolute difference between the reply's log-probabilities and the model's."""
     assert len(reply.ids) == len(reply.logprobs) > 0
     return max(abs(a - b) for a, b in zip(reply.logprobs, forced(model, reply.prompt_ids, reply.ids), strict=True))

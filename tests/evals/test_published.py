@@ -1,4 +1,4 @@
-"""Test results of papers beside those of an evaluation."""
+"""Test that published results are shown next to evaluation results."""
 
 from __future__ import annotations
 

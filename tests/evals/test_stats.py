@@ -58,7 +58,7 @@ def test_attempts_at_one_task_have_at_most_the_weight_of_independent_tasks(tasks
 def test_identical_attempts_have_the_weight_of_one_attempt() -> None:
     outcomes = [i % 3 == 0 for i in range(60)]
     four, one = rate([[outcome] * 4 for outcome in outcomes]), rate([[outcome] for outcome in outcomes])
-    # The estimates differ only by the normal instead of the Student quantile, and by n instead of n - 1.
+    # The estimates differ only in the quantile (normal instead of Student's t) and in n instead of n - 1.
     assert isclose(four.weight, one.weight, rel_tol=0.07)
 
 

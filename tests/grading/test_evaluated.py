@@ -1,4 +1,4 @@
-"""Test which answers count as results, and that graders with `evaluated=True` refuse calculations."""
+"""Test which answers count as evaluated, and that graders with `evaluated=True` reject calculations."""
 
 from __future__ import annotations
 

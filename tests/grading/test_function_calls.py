@@ -1,4 +1,4 @@
-"""Test the comparison of function calls with BFCL's accepted ones."""
+"""Test the comparison of function calls with the calls that BFCL accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the instructions of IFEval on replies that do and do not follow them."""
+"""Test IFEval's instructions on replies that do and do not follow them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def children(pid: int | None = None) -> list[psutil.Process]:
 
 
 def grading() -> list[psutil.Process]:
-    """Return the template and worker processes of all pools of this process."""
+    """Return the template and worker processes of all pools in this process."""
     processes = []
     for process in children():
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -97,11 +97,11 @@ def test_wall_clock_time_is_limited(pool: SymbolicPool) -> None:
 
 
 def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
-    """Check that a quick comparison finishes first even if slow comparisons occupy all workers of the pool."""
+    """Check that a quick comparison finishes first even if slow comparisons occupy all of the pool's workers."""
     done: list[str] = []
 
     def slow() -> None:
-        # The limit is on CPU time, which does not depend on the load of the machine.
+        # The limit is on CPU time, which does not depend on the machine's load.
         pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)
         done.append("slow")
 

@@ -1,4 +1,4 @@
-"""Test environments on a Palestra server: RemoteEnv, vectors, rollouts, and failures of the server or network."""
+"""Test environments on a Palestra server: RemoteEnv, vectors, rollouts, and server or network failures."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.conformance.defective_envs import Sound
 
 
 class Solver(Agent):
-    """Agent that plays the actions of the expert, with artificial token ids."""
+    """Agent that plays the expert's actions, with artificial token ids."""
 
     closed = 0
 

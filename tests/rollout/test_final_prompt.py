@@ -1,4 +1,4 @@
-"""Test that truncated episodes store the prompt of the turn that would have followed."""
+"""Test that truncated episodes store the prompt for the turn that would have followed."""
 
 from __future__ import annotations
 

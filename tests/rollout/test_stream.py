@@ -1,4 +1,4 @@
-"""Test streams over an asynchronous source of tasks, and the calls of `Env.prepare` with the seeds of later tasks."""
+"""Test streams over an asynchronous source of tasks, and calls to `Env.prepare` with the seeds of later tasks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_tasks_from_an_async_iterator() -> None:
 
 @given(episodes=st.integers(1, 12), concurrency=st.integers(1, 5), group_size=st.sampled_from([1, 2]))
 def test_prepare_is_called_before_the_episode_starts(episodes: int, concurrency: int, group_size: int) -> None:
-    """Check that `prepare` is called in order, also through wrappers, for all tasks that do not start immediately."""
+    """Check that `prepare` is called in order, even through wrappers, for all tasks that do not start immediately."""
     events: list[tuple[str, int]] = []
 
     class RecordingEnv(Sound):
@@ -72,7 +72,7 @@ def test_prepare_is_called_before_the_episode_starts(episodes: int, concurrency:
 
 
 def test_prepare_is_called_on_an_env_of_the_same_id_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check also that tasks with reset options are not prepared, because the seed alone does not define them."""
+    """Also check that tasks with reset options are not prepared, because the seed alone does not define them."""
     prepared: list[tuple[type, int]] = []
     monkeypatch.setattr(palestra.Env, "prepare", lambda env, seed: prepared.append((type(env), seed)))
     names = ["game:GuessTheNumber-v0-easy", "game:TowerofHanoi-v0-easy"]

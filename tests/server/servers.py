@@ -197,7 +197,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 class BackgroundCall:
-    """Runs a function in a thread and returns its result later."""
+    """Call of a function in a thread, which returns its result later."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""Test the files in deploy/: run the nginx configuration, and check the options of the systemd unit and container."""
+"""Test the files in deploy/: run the nginx configuration, and check the options in the systemd unit and container."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
         url = stack.enter_context(nginx(nodes, tmp_path))
         client = stack.enter_context(Client(url, token=TOKEN))
         here = stack.enter_context(palestra.make(GUESS))
-        plays = [client.open(GUESS) for _ in range(16)]  # session names start with the name of the node
+        plays = [client.open(GUESS) for _ in range(16)]  # session names start with the node's name
         homes = [play.session.partition(".")[0] for play in plays]
         assert {*homes} == {"a", "b"}
         with nodes["a"].client(token=TOKEN) as direct:

@@ -208,7 +208,7 @@ INCOMPLETE = [
 
 
 def test_incomplete_requests_time_out(server: Server) -> None:
-    """Check the timeout of clients that stop sending and of clients that send one byte at a time."""
+    """Check the timeouts for clients that stop sending and for clients that send one byte at a time."""
     with ExitStack() as stack:
         silent = [stack.enter_context(connect(server)) for _ in INCOMPLETE]
         slow = [stack.enter_context(connect(server)) for _ in INCOMPLETE]

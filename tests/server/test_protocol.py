@@ -140,7 +140,7 @@ def test_reused_id_is_refused(client: Client, play: SessionClient) -> None:
     reset = play.reset(id="d", seed=1)
     assert play.reset(id="d", seed=1).body == reset.body
     assert play.reset(id="d", seed=2).code == "id_reused"
-    # An id of an earlier call is accepted with the next sequence number.
+    # The id of an earlier call is accepted with the next sequence number.
     assert play.step("c", id="d", seq=3).data["seq"] == 3
     created = client.create(id="create", kwargs={})
     assert client.create(id="create").body == created.body

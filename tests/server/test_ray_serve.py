@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @contextlib.contextmanager
 def ray_serve(*envs: str, tries: int = 3) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Start the Ray Serve recipe, with retries because the start of Ray can time out on a busy machine."""
+    """Start the Ray Serve recipe, with retries because starting Ray can time out on a busy machine."""
     for _ in range(tries - 1):
         with contextlib.suppress(NotStarted), one_ray_serve(*envs) as running:
             yield running

@@ -133,7 +133,7 @@ def test_session_that_ends_during_a_vector_step(server: Server) -> None:
         until(lambda: SessionClient(other, plays[3].session).status().data["seq"] == 2)
         SessionClient(other, plays[1].session).close()
         results = running.result()
-        # The first was closed, the second exceeded the step timeout.
+        # Session 1 was closed, and session 2 exceeded the step timeout.
         assert (results[1], results[2]) == ("session_gone", "session_gone")
         assert (results[0]["observation"], results[3]["observation"]) == ("a", "b")
         for play in plays:
@@ -150,7 +150,7 @@ def test_worker_that_dies_during_a_vector_step() -> None:
         assert sorted(results) == list(range(12))
         assert results[4] == "session_gone"
         good = {i for i in results if results[i] != "session_gone"}
-        assert len(good) >= 6  # at least the six sessions of the other worker
+        assert len(good) >= 6  # at least the six sessions on the other worker
         after = outcomes(step(client, [(play.session, 2, "b") for play in plays]))
         lost = {i for i in after if after[i] == "session_gone"}
         assert lost >= set(range(12)) - good

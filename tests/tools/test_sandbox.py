@@ -390,7 +390,7 @@ def test_three_thousand_calls_leave_nothing_behind() -> None:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
 
     def state() -> tuple[int, int, int, int]:
-        """Return the number of processes, the number of open files, and the memory of the host and of a template."""
+        """Return the numbers of processes and open files, and the memory used by the host and by a template."""
         gc.collect()
         count = wait_for_processes(sandbox, most)
         template = max(resident(pid) for pid in sandbox_processes(sandbox) if Path(f"/proc/{pid}/statm").exists())

@@ -83,7 +83,7 @@ sentences = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 def test_scores_are_those_of_the_definition(
     texts: list[str], query: str, topk: int, k1: float, b: float, short: int, batch: int, merge_size: int
 ) -> None:
-    """Compare scores with the definition of BM25, also for indexes that are built from many runs and ranges."""
+    """Compare scores with the definition of BM25, including indexes that are built from many runs and ranges."""
     with (
         patch.object(build_module, "BATCH", batch),
         patch.object(build_module, "MERGE_SIZE", merge_size),

@@ -115,7 +115,7 @@ def test_an_unreachable_endpoint() -> None:
 
 @pytest.mark.slow
 def test_a_transformer_from_a_folder(tmp_path: Path) -> None:
-    """Check with a tiny untrained model that padding does not change the vector of a text."""
+    """Check with a tiny untrained model that padding does not change a text's vector."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     transformers: Any = importlib.import_module("transformers")

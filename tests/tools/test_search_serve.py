@@ -1,4 +1,4 @@
-"""Test the search server and its client: requests of Search-R1 and GEM, invalid requests, and failing servers."""
+"""Test the search server and its client: requests from Search-R1 and GEM, invalid requests, and failing servers."""
 
 from __future__ import annotations
 

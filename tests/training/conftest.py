@@ -1,4 +1,4 @@
-"""Fixtures of the training tests."""
+"""Fixtures for the training tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.training.recipe import from_mapping
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a run whose model was trained on the random player, so that the returns of its games differ."""
+    """Return a run whose model was trained on the random player's games, so that its own returns vary."""
     settings = {
         "env": "game:GuessTheNumber-v0-easy",
         "model": "default:0.1M",

@@ -61,7 +61,7 @@ def test_the_block_shows_progress_metrics_and_remaining_time() -> None:
     assert re.search(r"held out +85\.0% \[75\.0, 95\.0\] +▃▅▇ +30\.0% before, best 85\.0%", text)
     assert "entropy 0.70" in text
     assert "12.3k tokens/s" in text
-    assert "sampling 23%, learning 68%, evaluating 9%" in text  # of 10 * 4 + 2 * 2 seconds
+    assert "sampling 23%, learning 68%, evaluating 9%" in text  # percentages of 10 * 4 + 2 * 2 seconds
     assert "0:44, about 0:44 left" in text  # ten steps of 4 s, and an evaluation of 2 s after every fifth step
     assert "warning" not in text
     assert "horizon" not in text

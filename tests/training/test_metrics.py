@@ -1,4 +1,4 @@
-"""Test that the metrics and trackers of a run are complete after a kill, without duplicate or undocumented values."""
+"""Test that a run's metrics and trackers are complete after a kill, without duplicate or undocumented values."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_stored_tokens_are_used_only_if_the_vocabulary_matches() -> None:
 
 
 def _shifted(trajectory: Trajectory) -> Trajectory:
-    """Return the trajectory with ids of another tokenizer."""
+    """Return the trajectory with ids from another tokenizer."""
     turns = []
     for turn in trajectory.turns:
         calls = tuple(

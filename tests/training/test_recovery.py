@@ -1,4 +1,4 @@
-"""Test that a run continues from the newest intact checkpoint if files of its folder are damaged."""
+"""Test that a run continues from the newest intact checkpoint if files in its folder are damaged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.training.test_sync_trainer import curve, tiny
 
 
 def cut(name: str) -> Callable[[Path], None]:
-    """Return a function that truncates a file of the newest checkpoint."""
+    """Return a function that truncates a file in the newest checkpoint."""
 
     def truncate(run: Path) -> None:
         path = run / "checkpoints" / "step-2" / name

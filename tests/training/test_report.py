@@ -1,4 +1,4 @@
-"""Test that the report and the curve of a run can be created from its folder alone."""
+"""Test that a run's report and curve can be created from its folder alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the tasks of a training step: weights, seeds, horizons and curriculum levels."""
+"""Test the tasks in a training step: weights, seeds, horizons and curriculum levels."""
 
 from __future__ import annotations
 

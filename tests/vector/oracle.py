@@ -46,7 +46,7 @@ class OneEnv:
 
 
 def seen(observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> tuple[Any, ...]:
-    """Convert the result of a vector's env to the format of the reference implementation."""
+    """Convert the result of a vector's env to the reference implementation's format."""
     failed = "failure" in info
     assert failed == (reward != reward)  # the reward is NaN if and only if the step failed
     return (observation, None if failed else reward, terminated, truncated, failed, info.get("final_observation"))

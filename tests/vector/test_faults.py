@@ -65,7 +65,7 @@ def test_a_failure_affects_one_env(accident: str, autoreset: Autoreset, threads:
 
 @pytest.mark.slow
 def test_several_failures_in_one_step() -> None:
-    """Check several envs of one worker that fail in the same step, while other envs of the worker are running."""
+    """Check several envs in one worker that fail in the same step, while the worker's other envs are running."""
     actions = ["exit", "sleep 0.3", "kill", "a", "sleep 0.3", "hang", "raise", "b"]
     with make_vec(Trouble, num_envs=8, **PROCESS) as vec:
         envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(8)]

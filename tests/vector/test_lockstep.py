@@ -194,7 +194,7 @@ def test_wrappers_by_name_and_callable(how: dict[str, Any]) -> None:
 
 
 def test_gems_call_works_unchanged() -> None:
-    """Run the call of `make_vec` from GEM's example code."""
+    """Run the `make_vec` call from GEM's example code."""
     ids = [GUESS, "game:Mastermind-v0-easy"]
     for async_mode in (False, True):
         envs = palestra.make_vec(

@@ -1,4 +1,4 @@
-"""Test the backend `ray` on a cluster of two nodes, one of which is killed by a test."""
+"""Test the `ray` backend on a cluster of two nodes, one of which is killed by a test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TwoNodes:
         return int(node.all_processes["raylet"][0].process.pid)
 
     def kill_other(self) -> None:
-        """Kill all processes of the other node without a shutdown, like a power failure."""
+        """Kill all processes on the other node without a shutdown, like a power failure."""
         below = psutil.Process(self.raylet_of(self.other)).children(recursive=True)
         self.cluster.remove_node(self.other, allow_graceful=False)
         for process in below:
@@ -115,7 +115,7 @@ def test_usage_errors_reach_the_driver(nodes: TwoNodes) -> None:
 
 
 def test_the_loss_of_a_node(nodes: TwoNodes) -> None:
-    """Check that envs of the lost node fail and continue on the other node, and that other envs are not affected."""
+    """Check that envs on the lost node fail and continue on the other node, and that other envs are not affected."""
 
     async def drive(vec: VectorEnv, envs: list[OneEnv], lost: set[int]) -> dict[int, int]:
         sent = dict.fromkeys(range(8), "sleep 0.02")

@@ -1,4 +1,4 @@
-"""Test random access to lines of plain and compressed files."""
+"""Test random access to lines in plain and compressed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the JSON API of the viewer for runs and episodes."""
+"""Test the viewer's JSON API for runs and episodes."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_scripts_never_create_markup_from_text() -> None:
 
 @pytest.fixture(scope="module")
 def confined(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
-    """Serve runs that contain symbolic links to private files outside of the folder."""
+    """Serve runs that contain symbolic links to private files outside the folder."""
     base = tmp_path_factory.mktemp("confined")
     outside = base / "outside"
     training_run(outside / "hidden", steps=1)
@@ -222,7 +222,7 @@ def test_names_cannot_leave_the_folder(confined: tuple[Server, Path], name: str)
         for response in responses:
             assert SECRET.encode() not in response.body
             assert str(outside).encode() not in response.body
-            assert b"default:0.1M" not in response.body  # a setting of the hidden run
+            assert b"default:0.1M" not in response.body  # a setting from the hidden run
     try:
         path = Folder(outside.parent / "runs").run(name).path.resolve()
     except NotFound:

@@ -1,4 +1,4 @@
-"""Start a vLLM server for the tests of this folder, which run only with `make test-vllm`."""
+"""Start a vLLM server for the tests in this folder, which run only with `make test-vllm`."""
 
 from __future__ import annotations
 

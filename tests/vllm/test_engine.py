@@ -1,4 +1,4 @@
-"""Test that OpenAIEngine with a vLLM server returns the token ids and log-probabilities of the model."""
+"""Test that OpenAIEngine with a vLLM server returns the model's token ids and log-probabilities."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ ONE, TWO = r"I try \boxed{1}", r"\boxed{2}"
 
 
 class Tokenizer:
-    """Tokenizer with the chat template method of Hugging Face and a readable template."""
+    """Tokenizer with Hugging Face's chat template method and a readable template."""
 
     def apply_chat_template(
         self, conversation: Any, /, *, tokenize: bool = True, add_generation_prompt: bool = False

@@ -1,4 +1,4 @@
-"""Test the wrapper `Tools`: turns, budgets, rewards, copies, failures and exact tokens."""
+"""Test the `Tools` wrapper: turns, budgets, rewards, copies, failures and exact tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the views, actions, rewards and levels of BabyAI, and compare them with minigrid where possible."""
+"""Test BabyAI's views, actions, rewards and levels, and compare them with minigrid where possible."""
 
 from __future__ import annotations
 

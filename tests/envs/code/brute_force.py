@@ -1,6 +1,6 @@
-"""Slow solutions of the algorithmic problems that follow their descriptions literally.
+"""Slow solutions to the algorithmic problems, which follow the problem descriptions literally.
 
-Each function takes the choices of a problem (its variant and constants), followed by the arguments of the solution.
+Each function takes a problem's choices (its variant and constants), followed by the solution's arguments.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def meetings(c: Choices, spans: list[list[int]]) -> Any:
         if all(any(start <= moment <= end for moment in moments) for start, end in spans)
     )
     return {
-        "rooms": max(map(len, together)),  # intervals that overlap in pairs have a common moment
+        "rooms": max(map(len, together)),  # if every two intervals overlap, all of them share a moment
         "most": max(map(len, separate)),
         "worth": max(sum(spans[i][1] - spans[i][0] for i in s) for s in separate),
         "covered": len(covered),
@@ -356,7 +356,7 @@ def power_cycle(c: Choices, m: int, seed: int, k: int) -> Any:
 
 
 def constrain(c: Choices, values: list[int]) -> list[int]:
-    """Apply the constraint of a problem to its list."""
+    """Apply a problem's constraint to its list."""
     k = c.get("constraint_k", inf)
     match c.get("constraint"):
         case "skip":

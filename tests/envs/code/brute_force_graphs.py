@@ -1,4 +1,4 @@
-"""Slow solutions of the algorithmic problems on graphs and grids."""
+"""Slow solutions to the algorithmic problems on graphs and grids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow solutions of the algorithmic problems on strings."""
+"""Slow solutions to the algorithmic problems on strings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def digit_split(c: Choices, digits: str) -> Any:
 
 
 def expression(c: Choices, text: str) -> Any:
-    """Replace the innermost parentheses and then one operator after another by their values."""
+    """Evaluate the innermost parentheses first, replacing one operation at a time with its value."""
     number = r"(-?\d+)"
     levels = {"usual": ["*", "+-"], "equal": ["+-*"], "reversed": ["+-", "*"]}[c["order"]]
 

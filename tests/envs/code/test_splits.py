@@ -15,7 +15,7 @@ IDS = [env_id for env_id in palestra.list_envs("code") if not palestra.get_spec(
 
 
 class _Renamer(ast.NodeTransformer):
-    """Rename variables in order of appearance, and replace numbers and strings by their type."""
+    """Rename variables in order of appearance, and replace numbers and strings with their type."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Test GPQA, IFEval, LiveCodeBench, BFCL and AIME25 on small files in the schema of each data set."""
+"""Test GPQA, IFEval, LiveCodeBench, BFCL and AIME25 on small files in the schema of each dataset."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_gpqa_shuffles_the_options_of_each_row(gpqa: Path) -> None:
         letters[letter] += 1
         assert f"{letter}) right {number}" in text.splitlines()
         assert solve(env).info["success"]
-        assert text_of(env.reset(seed=seed)[0]) == text  # all attempts have the same order
+        assert text_of(env.reset(seed=seed)[0]) == text  # all attempts list the options in the same order
     assert set(letters) == set("ABCD")
     assert max(letters.values()) < 20
 
@@ -93,7 +93,7 @@ def test_gpqa_answers(gpqa: Path) -> None:
         (f"\\boxed{{{wrong}}}", False),
         ("\\boxed{E}", False),
         ("\\boxed{none}", False),
-        (f"\\boxed{{{letter} proton}}", False),  # an article, not a letter
+        (f"\\boxed{{{letter} proton}}", False),  # "A" in "A proton" is an article, not an option
         (f"\\boxed{{{letter}, {wrong}}}", False),
         (f"\\boxed{{option {letter}}}", True),
         (f"\\boxed{{**{letter}**}}", True),

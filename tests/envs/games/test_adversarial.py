@@ -63,7 +63,7 @@ INSIDE = [  # text inside \boxed{}
     "999999999 999999999 999999999",
     "2147483648",
     "18446744073709551616 1",
-    "\u0661",  # the next entries are digits of other scripts, some of which int() accepts
+    "\u0661",  # the next entries are digits from other scripts, some of which int() accepts
     "\u0661 \u0662 \u0663",
     "\u0967\u0968 \u0969",
     "\uff11 \uff12",

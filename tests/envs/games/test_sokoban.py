@@ -14,7 +14,7 @@ from palestra.types import Step
 
 SHIFTS = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 moves = st.sampled_from(sorted(SHIFTS))
-Position = tuple[tuple[int, int], frozenset[tuple[int, int]]]  # position of the player, and positions of the boxes
+Position = tuple[tuple[int, int], frozenset[tuple[int, int]]]  # the player's position, and the boxes' positions
 
 
 def game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> Sokoban:

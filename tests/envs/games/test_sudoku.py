@@ -46,7 +46,7 @@ def conflicts(grid: Grid, row: int, column: int, number: int) -> bool:
 
 
 def solutions(grid: Grid, limit: int = 2) -> list[Grid]:
-    """Return up to `limit` solutions of the grid, by exhaustive search."""
+    """Return up to `limit` solutions to the grid, by exhaustive search."""
     choices = {
         (r, c): [n for n in range(1, len(grid) + 1) if not conflicts(grid, r, c, n)]
         for r, line in enumerate(grid)

@@ -77,7 +77,7 @@ def test_unreadable(text: str) -> None:
 
 
 def distances(disks: int) -> dict[tuple[int, ...], int]:
-    """Return {position: distance from the solution} by breadth-first search; a position is the tower of each disk."""
+    """Return {position: distance from the solution} by breadth-first search; a position lists each disk's tower."""
 
     def neighbours(position: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         for disk, place in enumerate(position):

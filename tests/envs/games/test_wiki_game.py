@@ -163,7 +163,7 @@ class Site(BaseHTTPRequestHandler):
 
     world: ClassVar[World] = World(1, 300)
     pages: ClassVar[dict[str, Any]] = {article.title: article for article in articles(world)}
-    fail: ClassVar[list[str]] = []  # failures of the next requests: "slow", "garbage" or a status code
+    fail: ClassVar[list[str]] = []  # failures for the next requests: "slow", "garbage" or a status code
     requests: ClassVar[list[str]] = []
     protocol_version = "HTTP/1.1"
 

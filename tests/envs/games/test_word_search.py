@@ -22,7 +22,7 @@ def new_game(variant: str = "easy", seed: int = 0, **kwargs: Any) -> WordSearch:
 
 
 def read_board(text: object) -> tuple[list[str], set[tuple[int, int]], list[str], list[str]]:
-    """Parse the rows of letters, the marked cells, the words to find and the words found from the observation."""
+    """Parse the observation: rows of letters, marked cells, words to find, and words found."""
     lines = str(text).split("\n")
     grid = [line for line in lines if re.match(r"R\d", line)]
     rows = [line[5::4] for line in grid]

@@ -55,9 +55,9 @@ def signs(guess: str, word: str) -> str:
     [
         ("crane", "crane", "GGGGG"),
         ("cloud", "eight", "XXXXX"),
-        ("speed", "abide", "XXYXY"),  # the word has one e, so only the first e of the guess is yellow
+        ("speed", "abide", "XXYXY"),  # the word has one e, so only the first e in the guess is yellow
         ("speed", "erase", "YXYYX"),
-        ("speed", "steal", "GXGXX"),  # the only e of the word is green, so the other e of the guess is not in the word
+        ("speed", "steal", "GXGXX"),  # the word's only e is green, so the other e in the guess is an X
         ("speed", "crepe", "XYGYX"),
         ("allow", "hello", "XYGYX"),
     ],

@@ -1,4 +1,4 @@
-"""Verify answers with the coordinates of the figures, and search the picture for the labels."""
+"""Verify answers with the figures' coordinates, and search the picture for the labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verify word problems with formulas that differ from the simulations of the generator, and test their templates."""
+"""Verify word problems with formulas instead of the generator's simulations, and test their templates."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def ratio(f: Facts) -> Fraction:
 
 
 def warehouse(f: Facts) -> Fraction:
-    """Follow the evenings: the stock before a delivery, and the number of deliveries so far."""
+    """Simulate the evenings one by one, with the stock and the number of deliveries so far."""
 
     def evening(day: int) -> tuple[int, int]:
         if day == 0:
@@ -162,7 +162,7 @@ def reading(f: Facts) -> Fraction:
     days = 1
     while days * f["first"] + f["more"] * days * (days - 1) // 2 < f["pages"]:
         days += 1
-    # With a break on every rest-th day, rest - 1 of every `rest` days are days of reading.
+    # With a break on every rest-th day, rest - 1 of every `rest` days are reading days.
     return Fraction(days + (days - 1) // (f["rest"] - 1) if f["rest"] else days)
 
 
@@ -226,7 +226,7 @@ def test_templates_ignore_names_things_and_numbers() -> None:
     first = KINDS["coins"](Random(0), 2, 60)
     names = {story.template for seed in range(400) if (story := KINDS["coins"](Random(seed), 2, 60))}
     assert first.template in names
-    assert len(names) <= 8  # two phrasings of three sentences
+    assert len(names) <= 8  # three sentences with two phrasings each
     assert not any(re.search(r"\d|Mia|Omar|purse|jar", template) for template in names)
 
 

@@ -51,7 +51,7 @@ def test_the_catalog_covers_the_package() -> None:
         "            levels[name].append(False)\n"
         "print(json.dumps(levels))"
     )
-    del available["composite"]  # mixes other data sets, for which Palestra has `make_vec` and training recipes
+    del available["composite"]  # mixes other datasets, for which Palestra has `make_vec` and training recipes
     available["jugs"][3] = False  # takes minutes to generate an item
     ours = {name: [rates is not None for rates in levels[1:]] for name, levels in RATES.items()}
     assert ours == available
@@ -83,7 +83,7 @@ def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
     assert different == []
 
 
-# Failures of scorers
+# Failing scorers
 
 
 HARD_TO_PARSE = "+".join(f"(x+{k})**{k % 190}" for k in range(900))  # keeps sympy busy for seconds
@@ -146,7 +146,7 @@ def test_a_slow_request_does_not_block_others() -> None:
     thread.join()
 
 
-# Replies of an agent are never evaluated as code
+# Agent replies are never evaluated as code
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Test the rewards, commands, forks and concurrent episodes of SciWorld. All tests share one Java process."""
+"""Test SciWorld's rewards, commands, forks and concurrent episodes. All tests share one Java process."""
 
 from __future__ import annotations
 

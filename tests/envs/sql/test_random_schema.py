@@ -97,6 +97,6 @@ def test_nouns() -> None:
     assert (an("estate"), an("unit"), an("farm")) == ("an estate", "a unit", "a farm")
     connection = sqlite3.connect(":memory:")
     for noun in {noun for theme in THEMES for role in theme for noun in role}:
-        connection.execute(f"CREATE TABLE {noun} ({noun}_id INTEGER)")  # no noun is a keyword of SQLite
+        connection.execute(f"CREATE TABLE {noun} ({noun}_id INTEGER)")  # no noun is an SQLite keyword
         connection.execute(f"CREATE TABLE IF NOT EXISTS {plural(noun)} (a INTEGER)")
     connection.close()

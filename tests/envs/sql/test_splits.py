@@ -61,7 +61,7 @@ def test_the_task_depends_on_the_question_and_not_on_the_data() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_tables_of_random_schemas_are_held_out(level: str) -> None:
-    """No table of a test episode occurs in training, except the table of assignments."""
+    """No table in a test episode occurs in training, except the assignment table."""
     tables: dict[str, set[str]] = {}
     ids: dict[str, list[str]] = {}
     for split in ("train", "test"):

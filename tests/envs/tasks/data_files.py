@@ -1,4 +1,4 @@
-"""Small data sets for tests, with the same schemas as data sets on the Hub."""
+"""Small datasets for tests, with the same schemas as datasets on the Hub."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from PIL import Image
 
 
 def math_rows(count: int = 12) -> list[dict[str, Any]]:
-    """Return rows with the columns of axon-rl's math data sets."""
+    """Return rows with the columns of axon-rl's math datasets."""
     return [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(count)]
 
 
@@ -37,7 +37,7 @@ def png(colour: str) -> bytes:
 
 
 def geometry() -> datasets.Dataset:
-    """Return a data set with the schema of axon-rl/geometry3k, in which each row has a list of images."""
+    """Return a dataset with the schema of axon-rl/geometry3k, in which each row has a list of images."""
     rows = {
         "problem": ["<image>Find x.", "Find y of the figure <image>, as drawn in <image>."],
         "answer": ["3", "\\sqrt{2}"],

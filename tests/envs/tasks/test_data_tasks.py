@@ -1,4 +1,4 @@
-"""Test every environment that uses a data set on rows with the schema of that data set."""
+"""Test every environment that uses a dataset, on rows with that dataset's schema."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CODE_ROWS = [
     for i in range(6)
 ]
 FAMILIES = ("math", "code", "qa", "logic", "eval")  # other families with data files have separate tests
-BENCHMARKS = ("eval:GPQA", "eval:IFEval", "eval:LiveCodeBench", "eval:BFCL")  # as have these evaluation sets
+BENCHMARKS = ("eval:GPQA", "eval:IFEval", "eval:LiveCodeBench", "eval:BFCL")  # also tested separately
 DATA = [
     env_id
     for one in FAMILIES
@@ -263,7 +263,7 @@ def test_truth_values(answer: Any, reply: str, right: bool, tmp_path: Path) -> N
 
 
 def test_columns_may_be_nested_and_conversations(tmp_path: Path) -> None:
-    """Read nested columns and chat messages, as in data sets for verl."""
+    """Read nested columns and chat messages, as in verl's datasets."""
     row = {
         "prompt": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "6 * 7?"}],
         "reward_model": {"ground_truth": "42", "style": "rule"},

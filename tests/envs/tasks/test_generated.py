@@ -24,7 +24,7 @@ from palestra.types import text_of
 
 MATH: tuple[type[GeneratedTask], ...] = (Arithmetic, Algebra, NumberTheory, WordProblems)
 ALL: tuple[type[Any], ...] = (*MATH, Geometry, Puzzles, Repair, Algorithms)
-DRAWS = 20_000  # number of generated hard questions; the tests of slow generators use fewer
+DRAWS = 20_000  # number of generated hard questions; tests for slow generators use fewer
 
 
 def assert_diverse(keys: list[Any], items: int) -> None:

@@ -192,7 +192,7 @@ def test_concurrent_threads_share_one_read(tmp_path: Path) -> None:
     assert len(tables) == 8
 
 
-# Data sets on the Hub
+# Datasets on the Hub
 
 
 @pytest.mark.parametrize("setting", ["keyword", "variable"])

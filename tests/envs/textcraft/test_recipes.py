@@ -1,4 +1,4 @@
-"""Test that the recipe book has the recipes of Minecraft and no cycles, and does not depend on the order of files."""
+"""Test that the recipe book has Minecraft's recipes and no cycles, and does not depend on the order of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the actions, feedback, goals and expert of TextCraft."""
+"""Test TextCraft's actions, feedback, goals and expert."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_buying_the_first_result_of_a_search_for_the_instruction_rarely_succeeds
 
 
 def buy_first_result(env: WebShop, seed: int) -> bool:
-    """Search for the instruction, open the first result, choose the options of the instruction and buy."""
+    """Search for the instruction, open the first result, choose the options that the instruction names, and buy."""
     _, info = env.reset(seed=seed)
     wish = info["instruction"]
     found = env.step(f"search[{wish}]").info["clickables"]

@@ -1,4 +1,4 @@
-"""Test the pages, clicks, options, purchases and invalid actions of WebShop."""
+"""Test WebShop's pages, clicks, options, purchases and invalid actions."""
 
 from __future__ import annotations
 

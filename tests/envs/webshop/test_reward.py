@@ -1,4 +1,4 @@
-"""Compare the reward with values from WebShop's tests, with the package thefuzz, and with the published formula."""
+"""Compare the reward with values from WebShop's tests, with the thefuzz package, and with the published formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the environments `qa:World-v0-*`, which ask questions about a world and offer a search over its pages."""
+"""Test the `qa:World-v0-*` environments, which ask questions about a world and offer a search over its pages."""
 
 from __future__ import annotations
 

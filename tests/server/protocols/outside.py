@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 def openenv_python() -> str:
-    """Return the interpreter of a separate virtual environment with OpenEnv, whose packages conflict with ours."""
+    """Return the interpreter in a separate virtual environment with OpenEnv, whose packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may run this at the same time

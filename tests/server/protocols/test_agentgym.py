@@ -64,7 +64,7 @@ class AgentGymClient:
         return reply
 
     def reset(self, task: int) -> str:
-        """Start an episode and return what `observe` of AgentGym's client would return."""
+        """Start an episode and return the same text as `observe` in AgentGym's client."""
         if self.family == "searchqa":
             response = self.post("reset", {"id": task, "env_idx": self.number})
             assert response == self.read("observation")
@@ -134,7 +134,7 @@ def test_scienceworld_scores_are_percentages(server: Server) -> None:
         hint = their.read("action_hint")
         assert "look at OBJ" in hint["possible_actions"]
         assert "red box" in hint["possible_objects"]
-        # Expert actions and the score after each of them.
+        # Expert actions, and the score after each action.
         expected = {"look around": 8, "focus on green wire": 58, "move green wire to red box": 100}
         for action, score in expected.items():
             _, earned, done = their.step(action)
