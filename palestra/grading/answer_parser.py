@@ -79,9 +79,9 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Several parts, in brackets "(", "[" or "{", without brackets, or as a ratio ("|").
+    """Several parts, enclosed in "(", "[" or "{", without brackets, or as a ratio ("|").
 
-    For an interval, `closed` contains one flag per end: whether that end is closed.
+    For an interval, `closed` contains one flag per endpoint, which is True if the interval includes that endpoint.
     """
 
     bracket: Literal["(", "[", "{", "", "|"]
@@ -115,7 +115,7 @@ Node = Leaf | Group | Union | Matrix | Relation
 
 
 def normalize(text: str) -> str:
-    """Remove formatting that does not change the meaning, and replace symbols by their canonical forms."""
+    """Remove formatting that does not change the meaning, and replace symbols with their canonical forms."""
     text = _CONTROL.sub(" ", text.translate(CHARACTERS))
     text = _unwrap(text)
     text = _FORMATTING.sub("", text)
@@ -364,7 +364,7 @@ def _matrix(text: str, depth: int) -> Matrix | None:
 
 
 def _transpose(node: Node) -> Matrix | None:
-    """Return the transpose of a matrix, or of a list as a row; None for other nodes."""
+    """Return the transpose of a matrix, or of a list treated as a row; return None for other nodes."""
     if isinstance(node, Group) and node.bracket in ("(", "["):
         rows: tuple[tuple[Node, ...], ...] = (node.items,)
         if all(isinstance(item, Group) and item.bracket in ("(", "[") for item in node.items):
@@ -377,7 +377,7 @@ def _transpose(node: Node) -> Matrix | None:
 
 
 def _scaled(factor: str, matrix: Matrix | None) -> Matrix | None:
-    """Multiply a matrix by the number before it, which may be a sign; None if it is not a number."""
+    """Multiply a matrix by the number or sign before it; return None if this is not possible."""
     factor = factor.strip().removesuffix("*").strip()
     factor = {"-": "-1", "+": "1"}.get(factor, factor)
     if matrix is None or parse_value(factor) is None:

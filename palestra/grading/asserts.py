@@ -1,6 +1,6 @@
 """Split an `assert` into values that the submission computes, and a check that runs without the submission.
 
-`assert max(f(2)) == 3` becomes the value `f(2)`, which is computed in the process of the submission, and the check
+`assert max(f(2)) == 3` becomes the value `f(2)`, which is computed in the submission's process, and the check
 `max(V[0]) == 3`, which is evaluated in another process. The submission can therefore neither read the expected value
 from the caller's stack frame nor return an object that compares equal to everything.
 """
@@ -22,8 +22,8 @@ _MISSING = object()
 class SplitAssert:
     """An assertion split into values and a check."""
 
-    values: tuple[str, ...]  # expressions that use names of the submission
-    check: str  # expression that uses only VALUES, built-in names and the imports of `setup`
+    values: tuple[str, ...]  # expressions that use names defined by the submission
+    check: str  # expression that uses only VALUES, built-in names and the imports in `setup`
     expected: Any = _MISSING  # the expected value, if the check has the form `V[0] == expected`
     setup: str  # the imports among the setup statements
     compares_values: bool  # True if the submission computes both sides of a comparison
@@ -34,7 +34,7 @@ class SplitAssert:
 
 
 def split_assert(source: str, setup: str) -> SplitAssert | None:
-    """Split an assertion; return None if it has several statements or its check needs names of the submission."""
+    """Split an assertion; return None if it has several statements or its check needs the submission's names."""
     tree = ast.parse(source)
     setup_tree = ast.parse(setup)
     if len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
@@ -62,7 +62,7 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
 
 
 class _CallReplacer(ast.NodeTransformer):
-    """Replace the outermost calls of names that are not available to the check with VALUES[i]."""
+    """Replace the outermost calls to names that are not available to the check with VALUES[i]."""
 
     def __init__(self, available: frozenset[str] | set[str]) -> None:
         self._available = available

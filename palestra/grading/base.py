@@ -1,4 +1,4 @@
-"""Grade, the result of grading an answer, and the interface of graders."""
+"""The result of grading an answer (`Grade`) and the interface that graders implement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare short answers that are numbers, in digits or words, with or without the noun that is counted."""
+"""Compare short answers that are numbers, in digits or words, with or without the counted noun."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NOT_NOUN = re.compile(
 
 
 class Count(NamedTuple):
-    """A number and the noun that is counted, which may be empty."""
+    """A number and the counted noun, which may be empty."""
 
     number: Fraction
     noun: str
 
 
 def parse_count(text: str) -> Count | None:
-    """Parse "79,578 inhabitants", "79578" or "twenty-one"; None for other text, such as "2 million" or "3 May"."""
+    """Parse "79,578 inhabitants", "79578" or "twenty-one"; return None for "2 million", "3 May" and other text."""
     if len(text) > MAX_CHARS:
         return None
     match = _NUMBER.fullmatch(text)
@@ -52,9 +52,10 @@ def parse_count(text: str) -> Count | None:
 
 
 def same_count(one: str, two: str) -> bool:
-    """Return whether two texts are the same number, of the same things if both name them.
+    """Return whether two texts state the same number and, if both have a noun, the same noun.
 
-    A unit of measurement is not optional: "5 km" is not "5". Other nouns are, as in "79,578 inhabitants".
+    A unit of measurement must not be omitted, so "5 km" does not equal "5". Any other noun may be omitted, such as the
+    noun in "79,578 inhabitants".
     """
     left = parse_count(one)
     right = None if left is None else parse_count(two)

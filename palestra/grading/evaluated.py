@@ -1,8 +1,9 @@
 r"""Recognize evaluated answers: results such as 3/4, 2\sqrt{3} or (1, 2), but not calculations such as 4 + 99 - 7.
 
-An answer is evaluated if no arithmetic is left to do. Allowed are numbers, mixed numbers, fractions of whole numbers,
-scientific notation, radicals, multiples of \pi, expanded polynomials, and lists, tuples and equations of these.
-Fractions and radicals do not have to be in lowest terms, but a fraction that equals a whole number is a calculation.
+An answer is evaluated if no arithmetic is left to do. It may contain numbers, mixed numbers, fractions of whole
+numbers, scientific notation, radicals, multiples of \pi, expanded polynomials, and lists, tuples and equations of
+these. Fractions and radicals do not have to be in lowest terms, but a fraction that equals a whole number counts as a
+calculation.
 """
 
 from __future__ import annotations

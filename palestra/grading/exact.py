@@ -2,9 +2,9 @@
 
 Values are quotients of polynomials with rational coefficients, whose monomials may contain the square root of an
 integer, the imaginary unit, pi, e and variables. Square roots of distinct squarefree integers are linearly independent
-over the rationals, so that a polynomial has a unique form, and two values are equal if their cross products agree term
-by term. Comparisons therefore need no rounding and no search, and take bounded time. Other expressions (logarithms,
-cube roots, roots of variables) cannot be represented.
+over the rationals, so that every polynomial has a unique form, and two values are equal if their cross products agree
+term by term. Comparisons therefore need no rounding and no search, and take bounded time. Other expressions
+(logarithms, cube roots, roots of variables) cannot be represented.
 """
 
 from __future__ import annotations

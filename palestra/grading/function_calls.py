@@ -1,9 +1,9 @@
-"""Compare function calls with the accepted ones, by the rules of the Berkeley Function Calling Leaderboard (BFCL).
+"""Compare function calls with accepted calls by the rules of the Berkeley Function Calling Leaderboard (BFCL).
 
 Calls are written as Python (`[f(x=1), g(y="a")]`) or as JSON tool calls (`{"name": "f", "arguments": {"x": 1}}`). A
-call matches if it names the function, gives all required arguments and no unknown ones, and each value has the type in
-the function's description and is one of the accepted values. Strings are compared without case, spaces and the
-characters `,./-_*^`. An argument may be left out if "" is one of its accepted values. Calls may be in any order.
+call matches if it names the function, has all required arguments and no unknown ones, and each value has the type in
+the function's description and is one of the accepted values. String comparison ignores case, spaces and the characters
+`,./-_*^`. An argument may be omitted if "" is one of its accepted values. Calls may be in any order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def read_calls(reply: str) -> list[Call] | None:
-    """Return the calls in a reply, or None if it contains none that can be read."""
+    """Return the calls in a reply, or None if it contains no readable call."""
     blocks = _FENCE.findall(reply)
     for text in (*reversed(blocks), reply, *reversed(reply.strip().splitlines()[-1:])):
         calls = _python_calls(text.strip())

@@ -1,4 +1,4 @@
-"""Read hidden tests in the formats of common datasets. Supported formats:
+"""Read hidden tests in the formats that common datasets use. Supported formats:
 
 - GEM's columns `{"inputs": [...], "outputs": [...]}`, with `fn_name` for function calls (TACO, APPS, CodeContests);
 - lists of cases `[{"input": ..., "output": ...}]`, with `fn_name` or `testtype` "functional" for function calls
@@ -35,7 +35,7 @@ class StdinTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTest:
-    """Call a function of the program; its return value must equal one of `expected`."""
+    """Call a function in the program; its return value must equal one of `expected`."""
 
     function: str
     args: tuple[Any, ...]

@@ -1,8 +1,8 @@
 """Check the 25 verifiable instructions of IFEval (Zhou et al. 2023), such as "at least 200 words" or "no commas".
 
-The rules are those of the official checkers, under the same ids and parameter names. Two parts are different, because
-the official ones need downloaded models: sentences and words are found by regular expressions instead of NLTK, and the
-language by `palestra.grading.languages` instead of langdetect. Every check takes linear time.
+The rules, ids and parameter names are the same as in the official checkers. Two parts differ, because the official
+versions need downloaded models: sentences and words are found by regular expressions instead of NLTK, and the language
+is detected by `palestra.grading.languages` instead of langdetect. Every check takes linear time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _CONSTRAINED = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 def grade_instructions(
     reply: str, instructions: Sequence[tuple[str, Mapping[str, Any]]], *, loose: bool = False
 ) -> Grade:
-    """Grade a reply: it is correct if it follows all instructions; the score is the fraction of those that it follows.
+    """Grade a reply: it is correct if it follows all instructions; the score is the fraction followed.
 
     With `loose`, an instruction also counts as followed if the reply follows it without its first line, its last line,
-    or the asterisks of Markdown, as in IFEval's loose accuracy.
+    or its Markdown asterisks, as in IFEval's loose accuracy.
     """
     replies = _variants(reply) if loose else [reply]
     broken = [
@@ -41,7 +41,7 @@ def grade_instructions(
 
 
 def follows(instruction: str, reply: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether a reply follows an instruction; raise BadValue if the instruction is not known."""
+    """Return whether a reply follows an instruction; raise BadValue if the instruction is unknown."""
     check = CHECKS.get(instruction)
     if check is None:
         raise BadValue(f"unknown instruction {instruction!r}; known instructions: {', '.join(CHECKS)}")

@@ -1,7 +1,7 @@
-"""Detect the language of a text among the thirty languages of IFEval, by script and frequent words.
+"""Detect which of IFEval's thirty languages a text is written in, by its script and frequent words.
 
-It needs no model and always returns the same result. It is meant to tell these languages apart in answers of a sentence
-or more; the official evaluation uses the package langdetect.
+The detection needs no model and always returns the same result. It is designed to distinguish these languages in
+answers of at least one sentence. The official evaluation uses the langdetect package instead.
 """
 
 from __future__ import annotations

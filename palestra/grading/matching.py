@@ -259,7 +259,7 @@ def _simplify(node: Node) -> Node:
 
 
 def _parts(node: Node) -> tuple[Node, ...] | None:
-    """Return the parts of a union, or of inequalities joined by "or"; None for other nodes."""
+    """Return the parts of a union, or the inequalities joined by "or"; return None for other nodes."""
     if isinstance(node, Union):
         return tuple(_as_group(item) for item in node.items)
     if isinstance(node, Group) and node.bracket == "":

@@ -1,9 +1,9 @@
 r"""Grade a mathematical answer.
 
-Most answers are numbers, fractions, roots, polynomials, or lists and intervals of them: these are compared by exact
+Most answers are numbers, fractions, roots, polynomials, or lists and intervals of them. These are compared by exact
 arithmetic in microseconds (`answer_parser`, `matching`, `exact`). Other answers are compared by math-verify in worker
-processes with resource limits (`symbolic_pool`), so that `\ln 10^{10^{10}}` does not block other answers. Values are
-compared, not their notation: `\frac{1}{2}`, `0.5`, `50\%` and `x = 1/2` are equal. A number with six or more decimals
+processes with resource limits (`symbolic_pool`), so that `\ln 10^{10^{10}}` does not block other answers. The notation
+of a value does not matter: `\frac{1}{2}`, `0.5`, `50\%` and `x = 1/2` are equal. A number with six or more decimals
 equals every value that rounds to it.
 """
 
@@ -55,10 +55,10 @@ def grade_math(
 ) -> Grade:
     """Grade a mathematical answer: it is correct if it equals the gold answer, or one of several gold answers.
 
-    Numbers count as equal up to the relative difference `tolerance`. With `evaluated`, the answer must be a result, so
-    that `4 + 99 - 7` is incorrect although it equals 96 (see `palestra.grading.evaluated`). `seconds` is the CPU time
-    limit for symbolic comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if the workers
-    cannot run.
+    Numbers count as equal up to the relative difference `tolerance`. With `evaluated`, the answer must be fully
+    evaluated, so that `4 + 99 - 7` is incorrect although it equals 96 (see `palestra.grading.evaluated`). `seconds` is
+    the CPU time limit for symbolic comparisons; an answer that needs more time counts as incorrect. Raises EnvFailed if
+    the workers cannot run.
     """
     golds = [gold] if isinstance(gold, str | int | float) else list(gold) if isinstance(gold, Sequence) else []
     if not golds or not all(isinstance(value, str | int | float) for value in golds):
@@ -116,7 +116,7 @@ def _as_list(text: str) -> Node:
 
 
 class _SymbolicComparer:
-    """Compare expressions in the symbolic pool, with one time limit for all comparisons of an answer."""
+    """Compare expressions in the symbolic pool, with one time limit per answer."""
 
     def __init__(self, seconds: float, pool: SymbolicPool | None) -> None:
         self._seconds = seconds

@@ -1,8 +1,8 @@
-r"""Compare answers in notations that need more than one value: congruences, excluded points, and numbers in words.
+r"""Compare answers in special notations: congruences, excluded points, number words, and quantities in several units.
 
-`same_set` compares congruences (`x \equiv 7 \pmod{12}`) and real lines without some points (`x \ne 0`,
+`same_set` compares congruences (`x \equiv 7 \pmod{12}`) and the real line without some points (`x \ne 0`,
 `(-\infty,0)\cup(0,\infty)`, `\mathbb{R}\setminus\{0\}`). `rewrite` replaces number words ("twenty-one apples") and
-quantities in several units ("1 hour 30 minutes") by a number with a unit.
+quantities in several units ("1 hour 30 minutes") with a number and a unit.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _covers(ones: tuple[Node, ...], others: tuple[Node, ...], same: Same) -> boo
 
 
 def parse_congruence(text: str) -> Congruence | None:
-    r"""Parse `x \equiv 1, 5 \pmod{12}` or `7 \pmod{12}`; None for other text."""
+    r"""Parse `x \equiv 1, 5 \pmod{12}` or `7 \pmod{12}`; return None for other text."""
     match = _MODULUS.match(text.strip()) if "mod" in text else None
     if match is None or (modulus := int(match["modulus"])) < 2:
         return None
@@ -123,7 +123,7 @@ def _reduced(congruence: Congruence) -> frozenset[int] | None:
 
 
 def _is_residue(gold: str, congruence: Congruence) -> bool:
-    """Return whether the gold answer is the only residue, which is reduced, so that the modulus is a remark."""
+    """Return whether the gold answer is the only residue and is reduced, so that the modulus adds no information."""
     expected = parse_value(gold)
     value = parse_value(congruence.residues[0]) if len(congruence.residues) == 1 else None
     number = None if value is None else value.rational()
@@ -133,7 +133,7 @@ def _is_residue(gold: str, congruence: Congruence) -> bool:
 
 
 def parse_excluded(text: str, same: Same) -> Excluded | None:
-    """Parse the real line without some points; None for other sets."""
+    """Parse the real line without some points; return None for other sets."""
     words = _TEXT.sub(r" \1 ", text).strip()
     line = _REAL_LINE.match(words)
     if line is not None:
@@ -200,7 +200,7 @@ def rewrite(text: str) -> str:
 
 
 def _compound(text: str) -> str | None:
-    """Add up a quantity in several units, each smaller than the one before: 1 hour 30 minutes."""
+    """Add up a quantity in several units, each smaller than the one before, such as 1 hour 30 minutes."""
     parts: list[tuple[Fraction, str]] = []
     at = 0
     while at < len(text) and len(parts) < 5:
@@ -213,7 +213,7 @@ def _compound(text: str) -> str | None:
 
 
 def _spelled(text: str) -> str | None:
-    """Replace the number words at the start of a text by digits, if at most a unit follows."""
+    """Replace the number words at the start of a text with digits, if nothing but a unit follows."""
     words = text.replace("-", " ").split()
     for count in range(min(len(words), _MAX_NUMBER_WORDS), 0, -1):
         number = read_number_words(" ".join(words[:count]))

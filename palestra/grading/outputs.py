@@ -1,4 +1,4 @@
-"""Compare the output or return value of a program with the expected value, optionally with a tolerance."""
+"""Compare a program's output or return value with the expected value, optionally with a tolerance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look up graders by name: built-in, registered in Python, or installed as entry points."""
+"""Look up graders by name: built-in graders, graders registered in Python, and entry points of installed packages."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class _ProcessLost(Exception):
 
 
 class _Template:
-    """Handle of the template process, which forks workers."""
+    """Handle for the template process, which forks workers."""
 
     def __init__(self, memory: int) -> None:
         self._lock = threading.Lock()
@@ -67,9 +67,7 @@ class _Template:
         except (OSError, _ProcessLost) as err:
             stderr = self._last_errors()
             self.close()
-            raise EnvFailed(
-                f"the workers of the math grader do not start: {stderr or err or type(err).__name__}"
-            ) from err
+            raise EnvFailed(f"the math grader's workers do not start: {stderr or err or type(err).__name__}") from err
 
     def fork(self, connection: socket.socket) -> int:
         """Fork a worker that serves `connection`, and return its process id."""
@@ -115,16 +113,16 @@ class _Template:
         self._stderr.close()
 
     def detach(self) -> None:
-        """Release the descriptors in a forked child, without stopping the template of the parent."""
+        """Release the descriptors in a forked child, without stopping the parent's template."""
         self._control.close()
         self._stderr.close()
         process = getattr(self, "_process", None)
         if process is not None:
-            process.returncode = 0  # a forked child cannot wait for a process of its parent
+            process.returncode = 0  # a forked child cannot wait for its parent's processes
 
 
 class _SymbolicWorker:
-    """Handle of one worker."""
+    """Handle for one worker."""
 
     def __init__(self, template: _Template) -> None:
         self.template = template
@@ -193,7 +191,7 @@ class SymbolicPool:
         self._running: dict[object, float] = {}
 
     def compare(self, gold: str, answer: str, *, cpu: float, wall: float) -> bool | Failure:
-        """Return whether both are equal, or the limit that was exceeded; raise EnvFailed if no worker can run."""
+        """Return whether two expressions are equal, or the exceeded limit; raise EnvFailed if no worker can run."""
         job = json.dumps({"gold": gold, "answer": answer, "cpu": cpu}).encode()
         ticket = object()
         self._enter(ticket)
@@ -224,7 +222,7 @@ class SymbolicPool:
                 else:
                     self._put_back(worker)
                 return reply["failed"] if "failed" in reply else bool(reply["equal"])
-            raise EnvFailed("the workers of the math grader exit repeatedly")
+            raise EnvFailed("the math grader's workers exit repeatedly")
         finally:
             with self._changed:
                 del self._running[ticket]
@@ -255,7 +253,7 @@ class SymbolicPool:
                 self._discard(template)
                 if attempt == 2:
                     raise EnvFailed(
-                        f"the workers of the math grader do not start: {err or 'their template exited'}"
+                        f"the math grader's workers do not start: {err or 'their template exited'}"
                     ) from err
                 continue
             with self._changed:
@@ -324,7 +322,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_pool() -> SymbolicPool:
-    """Return the pool that all graders of this process share; it is closed when the process exits."""
+    """Return the pool that all graders in this process share; it is closed when the process exits."""
     global _shared
     with _shared_lock:
         if _shared is None:

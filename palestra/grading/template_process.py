@@ -1,8 +1,9 @@
-"""Template process of the symbolic workers: import the computer algebra system once and fork workers.
+"""Template process for the symbolic workers: import the computer algebra system once and fork workers.
 
-A message on the control socket has five bytes: an operation and a number. "F", sent with the file descriptor of a
-connection, forks a worker that serves the connection; the reply is its process id. "E" kills the worker whose process
-id is the number; the reply is its exit status. When the control socket closes, the template and all workers exit.
+A message on the control socket has five bytes: an operation and a number. "F", sent with a connection's file
+descriptor, forks a worker that serves the connection; the reply is the worker's process id. "E" kills the worker whose
+process id is the number; the reply is its exit status. When the control socket closes, the template and all workers
+exit.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main(control_fd: int, memory: int) -> None:
 
 def _end(pid: int) -> int:
     """Kill a worker if it is still running; return its exit code, or the negative number of a signal."""
-    os.kill(pid, signal.SIGKILL)  # the id cannot have been reused, because nobody waited for the process
+    os.kill(pid, signal.SIGKILL)  # the id cannot have been reused, because no one has waited for the process
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -13,7 +13,7 @@ _CONTEXT = Context(prec=80)
 
 
 def are_words(gold: str, answer: str) -> bool:
-    """Return whether both texts have only letters and one is a word, such as "cat", which is not a product."""
+    """Return whether both texts contain only letters and one contains a word, such as "cat", that is not a product."""
     runs = [run for text in (gold, answer) for run in _LETTERS.findall(re.sub(r"\\[A-Za-z]+", "", text))]
     plain = all(re.fullmatch(r"[A-Za-z\s]+", text) for text in (gold, answer))
     return plain and any(len(run) > 2 or set(run.lower()) & set("oieul") for run in runs)
@@ -40,7 +40,7 @@ def is_mathematical(text: str) -> bool:
 
 
 def rounds_to(gold: str, gold_value: Decimal, answer: str, answer_value: Decimal) -> bool:
-    """Return whether the gold answer rounds to the answer or the reverse, at a sufficient number of digits.
+    """Return whether the gold answer rounds to the answer, or the answer to the gold answer, with enough digits.
 
     If both are decimal numbers, the answer may be the rounded gold answer, but not the reverse.
     """

@@ -1,4 +1,4 @@
-"""Find the action in the reply of an agent that may think first."""
+"""Find the action in an agent's reply, which may contain reasoning before it."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def react_action(text: str) -> str | None:
 def read_command(reply: str, *, max_chars: int = 8_000) -> str:
     r"""Return the command in a reply, as one line with single spaces and without markup; "" if there is none.
 
-    The command is the first line after the last `Action:`, or else the content of the last `<action>`, `\boxed{}` or
-    `<answer>`, or else of a fenced block of one line, or else the last line. Only the last `max_chars` characters of
-    the reply are searched.
+    The command is the first line after the last `Action:`, otherwise the content of the last `<action>`, `\boxed{}` or
+    `<answer>`, otherwise the only fenced block if it has one line, otherwise the last line. Only the last `max_chars`
+    characters of the reply are searched.
     """
     text = after_thinking(reply[-max_chars:])
     action = react_action(text)

@@ -1,10 +1,10 @@
-"""Find the answer in a reply, in a box or between tags, and quote texts in messages."""
+"""Find the answer in a reply, in a box or between tags, and shorten texts quoted in messages."""
 
 from __future__ import annotations
 
 import re
 
-TAIL = 8_000  # braces are matched within this many characters, to bound the time
+TAIL = 8_000  # braces are matched within this many characters, which bounds the running time
 
 _BOX = "\\boxed{"
 _ODD_BOX = re.compile(r"\\(?:boxed[ \t]{1,3}|fbox[ \t]{0,3})\{")  # `\boxed {x}` and `\fbox{x}`

@@ -89,7 +89,7 @@ def first_calls(
 ) -> CallSpan | None:
     """Return the first complete tool call in a reply, in any format that models are trained on, or None.
 
-    `names` are the names of the tools. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
+    `names` are the tool names. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
     block, to the tool that it calls and to the argument that receives the enclosed text. Calls inside `<think>` are
     ignored, unless `</think>` is missing. A call without its closing tag is an error. With `unclosed`, such a call
     extends to the end of the reply instead, for models whose generation stops at the closing tag.
@@ -200,7 +200,7 @@ def _mistral_calls(text: str, body: int) -> CallSpan:
 def _bare_calls(
     text: str, start: int, names: Collection[str], fences: Mapping[str, tuple[str, str]]
 ) -> CallSpan | None:
-    """Return the calls of a reply that consists only of calls (Llama). JSON without a tool's name is not a call."""
+    """Return the calls in a reply that contains nothing else (Llama). JSON without a tool's name is not a call."""
     marker = "<|python_tag|>"
     tagged = text.startswith(marker, start)
     start += len(marker) if tagged else 0

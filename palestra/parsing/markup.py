@@ -53,8 +53,8 @@ _LABEL = re.compile(
 def plain(text: str) -> str:
     r"""Return an answer without the markup that models habitually write around it.
 
-    Removed are fonts (`\text{up}`, `\mathbf{x}`), math delimiters (`$2$`, `\(2\)`), boxes, emphasis (`**x**`), code
-    marks, enclosing quotes, tags, labels ("Answer:"), LaTeX spaces and a final period. Words and numbers are kept.
+    This removes fonts (`\text{up}`, `\mathbf{x}`), math delimiters (`$2$`, `\(2\)`), boxes, emphasis (`**x**`), code
+    marks, enclosing quotes, tags, labels ("Answer:"), LaTeX spaces and a final period. Words and numbers are preserved.
     """
     text = text.strip()
     if len(text) > MAX_CHARS or _MARK.search(text) is None:

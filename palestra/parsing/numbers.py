@@ -18,7 +18,7 @@ _FIRST_WORDS = frozenset([*_UNITS, *_TENS, "a", "an", "minus", "negative"])
 
 
 def read_int(text: str) -> int | None:
-    """Parse an integer of at most nine ASCII digits; return None for other text."""
+    """Parse an integer with at most nine ASCII digits; return None for other text."""
     number = _SMALL.get(text)
     if number is not None:
         return number
@@ -27,7 +27,7 @@ def read_int(text: str) -> int | None:
 
 
 def read_ints(text: str, count: int) -> list[int] | None:
-    """Parse exactly `count` integers separated by spaces or commas, optionally in brackets; None for other text."""
+    """Parse exactly `count` integers separated by spaces or commas, optionally in brackets, else return None."""
     fields = text.strip(" \t\n[]()").replace(",", " ").split()
     if len(fields) != count:
         return None
@@ -36,7 +36,7 @@ def read_ints(text: str, count: int) -> list[int] | None:
 
 
 def read_number_words(text: str) -> int | None:
-    """Parse an integer in English words, such as "twenty-one" or "two thousand and five"; None for other text."""
+    """Parse an integer in words, such as "twenty-one" or "two thousand and five"; return None for other text."""
     words = text.casefold().replace("-", " ").split() if len(text) < 200 else []
     if not words or len(words) > MAX_WORDS or words[0] not in _FIRST_WORDS:
         return None
@@ -51,7 +51,7 @@ def read_number_words(text: str) -> int | None:
 
 def _sum_of(words: list[str]) -> int | None:
     """Add up number words, each of which must be smaller than the part of the number before it."""
-    total, group = 0, 0  # the finished thousands, and the current group of up to three digits
+    total, group = 0, 0  # the sum of the finished groups, and the current group of up to three digits
     scale = 10**15  # the scale of the last finished group
     room = 1000  # words that can still be added to the group must be below this value
     previous = ""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-PYTHON = ("", "py", "python", "python3")  # labels of blocks that may contain a Python program; "" for no label
+PYTHON = ("", "py", "python", "python3")  # language labels of blocks that may contain a Python program; "" for no label
 
 _FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
 _DEFINED = re.compile(
@@ -63,7 +63,7 @@ def read_program(reply: str, names: Collection[str] = ()) -> str | None:
         if index > programs[0] and _EXAMPLE.search(before) and not _PROGRAM.search(before):
             continue  # an example of the program above
         called = set(_CALLED.findall(code)) - _defined(code)
-        if not any(first_definition.get(name, index) < index for name in called):  # else, it uses the program above
+        if not any(first_definition.get(name, index) < index for name in called):  # else it uses an earlier program
             return code
     return blocks[-1].code
 
