@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import FIRST, SLOW
 
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("entry", sorted(SLOW | FIRST))
-def test_entries_exist(entry: str) -> None:
+def exists(entry: str) -> bool:
     file, _, function = entry.partition("::")
-    assert f"def {function}" in (HERE / file).read_text()
+    return (HERE / file).exists() and f"def {function}" in (HERE / file).read_text()
+
+
+def test_entries_exist() -> None:
+    assert [entry for entry in sorted(SLOW | FIRST) if not exists(entry)] == []

@@ -13,8 +13,6 @@ import pytest
 
 from tests import warm_process
 
-pytestmark = pytest.mark.slow
-
 CODE = (
     "import os, sys\n"
     "print(sys.argv, sys.path[0], os.getcwd(), os.environ.get('HERE'), __name__, sys.stdin.read())\n"
