@@ -1,1 +1,1 @@
-"""Adapters to other frameworks. Each adapter requires the optional extra of the same name."""
+"""Adapters for other frameworks. Each adapter requires the optional extra with the same name."""

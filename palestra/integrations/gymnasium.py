@@ -32,7 +32,7 @@ __all__ = ["AnyText", "ToGymnasium", "register_all", "to_gymnasium"]
 
 
 class AnyText(gymnasium.Space[str]):
-    """Space of all strings. `draw(seed)` returns the samples, which are short printable strings by default."""
+    """Space of all strings. `draw(seed)` generates the samples, which by default are short printable strings."""
 
     def __init__(self, draw: Callable[[int], str] | None = None, seed: int | None = None) -> None:
         super().__init__(dtype=str, seed=seed)
@@ -65,10 +65,10 @@ class AnyText(gymnasium.Space[str]):
 
 
 class ToGymnasium(gymnasium.Env[str, str]):
-    """Adapter from a Palestra env, passed by name or as an instance, to a `gymnasium.Env` with strings.
+    """Adapter that exposes a Palestra env, passed by name or as an instance, as a `gymnasium.Env` with text spaces.
 
     `kwargs` are passed to `palestra.make`. The action space samples actions from the env's random player, using the
-    seed of the space.
+    space's seed.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012  # name and type required by Gymnasium

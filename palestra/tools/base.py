@@ -1,4 +1,4 @@
-"""Base classes of tools, and the conversion of plain functions to tools."""
+"""Base classes for tools, and `tool`, which converts a plain function to a tool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from palestra.types import Observation
 __all__ = ["BadCall", "FunctionTool", "Tool", "ToolResult", "Toolset", "tool"]
 
 if TYPE_CHECKING:
-    import asyncio  # for type hints only; functions import it when a tool is first called
+    import asyncio  # used only in type hints here; functions import the module when a tool is first called
     from concurrent.futures import Future
 
 T = TypeVar("T")
@@ -58,11 +58,11 @@ class Toolset:
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools of this set. They are available before `open`, because the prompt describes them."""
+        """The tools in this set. They are available before `open`, because the prompt describes them."""
         return ()
 
     def open(self, *, seed: int) -> Toolset:  # noqa: ARG002  # for subclasses with randomness or state
-        """Return the toolset for one episode; `seed` is the seed of the episode."""
+        """Return the toolset for one episode; `seed` is the episode's seed."""
         return self
 
     async def aopen(self, *, seed: int) -> Toolset:
@@ -72,7 +72,7 @@ class Toolset:
         return await in_thread(self.open, seed=seed)
 
     def close(self) -> None:
-        """Release the resources of the episode. Idempotent."""
+        """Release the episode's resources. Idempotent."""
 
     async def aclose(self) -> None:
         """Do the same as `close` without blocking the event loop."""
@@ -158,7 +158,7 @@ class Tool(Toolset):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Description of the tool in the format of OpenAI's API and of chat templates."""
+        """Description of the tool in the format that OpenAI's API and chat templates use."""
         function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
         return {"type": "function", "function": function}
 
@@ -170,7 +170,7 @@ class Tool(Toolset):
         try:
             value = self.call(**values)
             return as_result(on_tool_loop(value).result() if inspect.isawaitable(value) else value)
-        except Exception as err:  # noqa: BLE001  # caused either by the model's arguments or by a failure of the tool
+        except Exception as err:  # noqa: BLE001  # caused by the model's arguments or by a failure in the tool
             return self._error_result(err)
 
     async def arun(self, arguments: Mapping[str, Any]) -> ToolResult:
@@ -220,7 +220,7 @@ def tool(function: Callable[..., Any], *, name: str | None = None) -> FunctionTo
 
 
 def as_result(value: Any) -> ToolResult:
-    """Convert the return value of a tool to a ToolResult."""
+    """Convert a tool's return value to a ToolResult."""
     if isinstance(value, ToolResult):
         return value
     if isinstance(value, str):
@@ -235,12 +235,12 @@ def as_result(value: Any) -> ToolResult:
 
 
 _PARTS = ("text", "image")
-_loop: asyncio.AbstractEventLoop | None = None  # event loop of the thread that runs async tools
+_loop: asyncio.AbstractEventLoop | None = None  # event loop in the thread that runs async tools
 _lock = threading.Lock()
 
 
 def on_tool_loop(work: Awaitable[T]) -> Future[T]:
-    """Start `work` on the event loop of all async tools; the loop has its own thread, so that sync callers can wait."""
+    """Start `work` on the event loop that async tools share; it has its own thread, so that sync callers can wait."""
     import asyncio
 
     global _loop

@@ -25,7 +25,7 @@ _STOPPED = {
 class PythonTool(Tool):
     """Runs Python code in a sandbox and returns its output and the value of a trailing expression.
 
-    `stateful=True` keeps variables between the calls of an episode. `sandbox` replaces the shared sandbox.
+    `stateful=True` preserves variables between calls within an episode. `sandbox` replaces the shared sandbox.
     """
 
     name = "python"
@@ -101,7 +101,7 @@ class PythonTool(Tool):
 
 
 class _EpisodePythonTool(PythonTool):
-    """Python tool of one episode, with the episode's random seed and, if stateful, its variables."""
+    """Python tool for one episode, with the episode's random seed and, if stateful, its variables."""
 
     def __init__(self, tool: PythonTool, seed: int) -> None:
         self.stateful = tool.stateful
@@ -135,7 +135,7 @@ class _EpisodePythonTool(PythonTool):
         return child_seed(self._seed, "python", self._calls)
 
     def _replay_cells(self) -> SandboxSession:
-        """Open a session and execute all earlier cells of the episode in it."""
+        """Open a session and execute all earlier cells from the episode in it."""
         seed = child_seed(self._seed, "python", 0)
         session = self.sandbox.session(limits=self.limits, echo=True, brief=True, seed=seed)
         for cell in self._cells:

@@ -31,7 +31,7 @@ def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -
     `factory` is a Tool or Toolset class, or a function that returns one. `tools=["name:rest"]` calls `factory("rest")`.
     """
     if ":" in name:
-        raise BadValue(f"the name of a tool must not contain a colon, got {name!r}")
+        raise BadValue(f"a tool name must not contain a colon, got {name!r}")
     TOOLS.register(name, factory, overwrite=overwrite)
 
 
@@ -49,7 +49,7 @@ def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None
             rest, colon = corpus, ":"
         tools = factory(rest) if colon else factory()
         if not isinstance(tools, Toolset):
-            raise BadValue(f"the factory of tool {name!r} must return a Tool or Toolset, got {type(tools).__name__}")
+            raise BadValue(f"the factory for tool {name!r} must return a Tool or Toolset, got {type(tools).__name__}")
         return tools
     if isinstance(item, type) and issubclass(item, Toolset):
         return item()

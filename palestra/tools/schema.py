@@ -36,7 +36,7 @@ _BOOLEANS = {"true": True, "false": False}
 
 
 def function_schema(function: Callable[..., Any], docstring: str = "") -> dict[str, Any]:
-    """Return the JSON schema of the arguments, from type hints, defaults and `name: text` lines of the docstring."""
+    """Return the JSON schema for the arguments, from type hints, defaults and `name: text` lines in the docstring."""
     try:
         hints = get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as err:
@@ -62,7 +62,7 @@ def function_schema(function: Callable[..., Any], docstring: str = "") -> dict[s
 
 
 def summary(docstring: str | None) -> str:
-    """Return the part of a docstring that precedes the descriptions of the parameters."""
+    """Return the part of a docstring that precedes the parameter descriptions."""
     lines = inspect.cleandoc(docstring or "").splitlines()
     selected: list[str] = []
     for line in lines:
@@ -99,7 +99,7 @@ def _hint_schema(hint: Any, where: str) -> dict[str, Any]:
 
 
 def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Convert the arguments to the types of the schema; return them and an error message for the model, or None.
+    """Convert the arguments to the types in the schema; return them and an error message for the model, or None.
 
     Numbers and booleans written as strings are converted; no other conversion is attempted.
     """

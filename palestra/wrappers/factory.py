@@ -35,7 +35,7 @@ WRAPPERS: dict[str, Callable[..., Env]] = {
     "concat_messages": partial(History, mode="messages", latest_state=True),
     "episode_tracking": Statistics,
 }
-_WITH_TOKENIZER: dict[str, dict[str, Any]] = {  # GEM's wrappers that need a tokenizer
+_WITH_TOKENIZER: dict[str, dict[str, Any]] = {  # GEM wrappers that need a tokenizer
     "concat_chat": {"mode": "template", "latest_state": True},
     "concat_chat_on_reset": {"mode": "actions", "latest_state": True},
 }

@@ -1,4 +1,4 @@
-"""Include the conversation so far in each observation, for agents that keep no history."""
+"""Include the conversation so far in each observation, for agents that store no history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Mode = Literal["observations", "actions", "messages", "template"]
 
 
 class ChatTokenizer(Protocol):
-    """A tokenizer with the method `apply_chat_template`, as in Hugging Face."""
+    """A tokenizer with an `apply_chat_template` method, as in Hugging Face Transformers."""
 
     def apply_chat_template(
         self, conversation: Any, /, *, tokenize: bool = ..., add_generation_prompt: bool = ...
@@ -24,14 +24,14 @@ class History(Wrapper):
 
     - `observations`: all observations in order;
     - `actions`: alternating observations and actions;
-    - `messages`: a list of chat messages (actions have the role `assistant`, tool results the role `tool`);
+    - `messages`: a list of chat messages (actions have role `assistant`, and tool results have role `tool`);
     - `template`: the same messages rendered by `tokenizer`, with the generation prompt.
 
     `keep` is the number of most recent turns to include after the first observation, which contains the task; None
     includes all turns. With `latest_state`, the part of an observation that describes the current state
     (`info["suffix"]`, such as a board) is included only for the latest observation, as in GEM: this saves tokens, but a
-    prompt is then no longer an extension of the previous prompt. With a `tokenizer`, the mode `actions` applies the
-    chat template to the task only (GEM's `concat_chat_on_reset`).
+    prompt is then no longer an extension of the previous prompt. With a `tokenizer`, the `actions` mode applies the
+    chat template only to the task (GEM's `concat_chat_on_reset`).
     """
 
     def __init__(

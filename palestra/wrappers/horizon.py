@@ -10,7 +10,7 @@ from palestra.types import Observation, Step
 
 
 class Horizon(Wrapper):
-    """Truncate an episode after `turns` turns, so that a learner can bootstrap from the value of its last state.
+    """Truncate an episode after `turns` turns, so that a learner can bootstrap from the value of the last state.
 
     A new value of `turns` takes effect at the next `reset`; `reset(options={"horizon": n})` sets the limit for a single
     episode. None disables the limit. The prompt mentions this limit only if `announce` is set.
@@ -30,7 +30,7 @@ class Horizon(Wrapper):
         return self.after_reset(*await self.env.areset(seed=seed, options=self._start(options)))
 
     def _start(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Set the horizon of this episode and return the remaining options, which are passed to the inner env."""
+        """Set this episode's horizon and return the remaining options, which are passed to the inner env."""
         inner = dict(options or {})
         self._limit = _check_turns(inner.pop("horizon", self.turns))
         self._taken = 0

@@ -1,4 +1,4 @@
-"""Wrappers that change rewards; `info["raw_reward"]` contains the original reward of the task."""
+"""Wrappers that change rewards; `info["raw_reward"]` contains the task's original reward."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ClipReward(_RewardWrapper):
 
 
 class TurnCost(_RewardWrapper):
-    """Subtract `cost` from the reward of every turn, so that shorter solutions have a higher return."""
+    """Subtract `cost` from the reward in every turn, so that shorter solutions have a higher return."""
 
     def __init__(self, env: Env, cost: float) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""Count the turns and rewards of each episode."""
+"""Count the turns and rewards in each episode."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from palestra.types import Observation, Step
 class Statistics(Wrapper):
     """Add `info["episode"]` to the last step of each episode: turns, return, success and number of invalid actions.
 
-    The attribute `episodes` collects them. Every step also has `step_counter` and `cumulative_rewards` in its `info`,
-    as in GEM.
+    The `episodes` attribute collects these entries. Every step also has `step_counter` and `cumulative_rewards` in its
+    `info`, as in GEM.
     """
 
     def __init__(self, env: Env) -> None:

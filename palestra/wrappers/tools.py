@@ -21,12 +21,12 @@ class Tools(Wrapper):
 
     A reply with a tool call (see `palestra.parsing.first_calls` for the formats) takes a separate turn: the observation
     is the result of the call, the state of the task does not change, and `info["use_tool"]` is set, so that agents put
-    the result in a message with the role `tool`. Only the first complete call is executed: `info["parsed_action"]` is
-    the reply up to the end of the call, and `info["cut"]` is the number of characters after it.
+    the result in a message with role `tool`. Only the first complete call is executed: `info["parsed_action"]` is the
+    reply up to the end of the call, and `info["cut"]` is the number of characters after it.
 
     Args:
         tools: names ("python", "search", "mcp:server.json"), Tool objects, or typed functions with a docstring.
-            "search" searches the environment's attribute `corpus`, if it has one.
+            "search" searches the environment's `corpus` attribute if it has one.
         max_calls: maximum number of calls per episode; after that, every reply is passed to the task.
         call_reward: reward for each call; negative for a penalty.
         success_reward: additional reward for each successful call.
@@ -69,7 +69,7 @@ class Tools(Wrapper):
         self._use_fences = fences and not getattr(env, "fenced_answers", False)
         self._unclosed = unclosed
         self._by_name: dict[str, Tool] | None = None
-        self._open: list[Toolset] = []  # toolsets of this episode, opened at its first call
+        self._open: list[Toolset] = []  # this episode's toolsets, opened at its first call
         self._used = 0
         self._state = "new"
         rewards = [call_reward + success_reward, call_reward + error_reward]
@@ -132,7 +132,7 @@ class Tools(Wrapper):
         await self.env.aclose()
 
     def _take_open(self) -> list[Toolset]:
-        """Return the open toolsets of the episode, which the caller must close, and mark them as closed."""
+        """Return the episode's open toolsets, which the caller must close, and mark them as closed."""
         toolsets = [opened for opened in self._open if opened not in self._sets]
         self._open = []
         return toolsets

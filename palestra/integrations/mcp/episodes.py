@@ -1,4 +1,4 @@
-"""Manage the episodes of an MCP server: one environment per episode, for any number of clients."""
+"""Manage the episodes on an MCP server, with one environment per episode, for any number of clients."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from palestra.errors import EpisodeOver, ResetNeeded
 from palestra.seeding import check_seed, child_seed
 from palestra.types import Observation, Step
 
-MAX_EPISODES = 256  # maximum number of running episodes; then the least recently used one is closed
+MAX_EPISODES = 256  # maximum number of running episodes; beyond it, the least recently used episode is closed
 MAX_IDLE = 4
 
 
 @dataclass(slots=True)
 class Episode:
-    """A running episode of one client."""
+    """One client's running episode."""
 
     key: str
     env: Env
@@ -37,7 +37,7 @@ class Episodes:
         self._seed = seed
         self._started = 0
         self._running: OrderedDict[str, Episode] = OrderedDict()
-        self._idle: list[Env] = []  # environments of finished episodes, to be reused
+        self._idle: list[Env] = []  # environments from finished episodes, which can be reused
 
     async def reset(self, seed: int | None) -> tuple[Episode, Observation, dict[str, Any]]:
         """Start an episode."""

@@ -1,4 +1,4 @@
-"""MCP server that offers one environment through the tools `reset` and `step`."""
+"""MCP server that offers one environment through two tools, `reset` and `step`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _IMAGE_TYPES = ((b"\x89PNG", "image/png"), (b"\xff\xd8", "image/jpeg"), (b"GIF8"
 def create_server(
     env_id: str, *, single: bool = True, seed: int | None = None, tools: Sequence[Any] = (), **kwargs: Any
 ) -> MCPServer[Any]:
-    """Create an MCPServer of the SDK without running it.
+    """Create the SDK's MCPServer without running it.
 
-    With `single`, the server has only one client, so its tool `step` takes no episode key.
+    With `single`, the server has only one client, so its `step` tool takes no episode key.
     """
     return _build(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
 
@@ -110,9 +110,9 @@ def serve(
     ready: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> None:
-    """Serve an environment over standard input and output, or over HTTP if the port `http` is set.
+    """Serve an environment over standard input and output, or over HTTP if `http` is set to a port.
 
-    `http=0` selects a free port. `ready` is called with the URL of the HTTP server.
+    `http=0` selects a free port. `ready` is called with the HTTP server's URL.
     """
     server, episodes = _build(env_id, single=http is None, seed=seed, tools=tools, **kwargs)
     logging.getLogger("mcp").setLevel(logging.ERROR)

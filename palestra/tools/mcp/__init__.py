@@ -1,6 +1,6 @@
-"""Tools of MCP servers: `tools=["mcp:COMMAND"]`, `tools=["mcp:URL"]` or `tools=["mcp:FILE.json"]`.
+"""Tools on MCP servers: `tools=["mcp:COMMAND"]`, `tools=["mcp:URL"]` or `tools=["mcp:FILE.json"]`.
 
-The JSON file contains `mcpServers`, as in the configuration of other MCP clients.
+The JSON file contains `mcpServers`, as in the configuration files of other MCP clients.
 """
 
 from palestra.tools.mcp.servers import HttpServer, StdioServer

@@ -1,4 +1,4 @@
-"""Parse the description of MCP servers: a command line, a URL, or a configuration with `mcpServers`."""
+"""Parse the description of one or more MCP servers: a command line, a URL, or a configuration with `mcpServers`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Server: TypeAlias = StdioServer | HttpServer
 
 
 def parse_servers(source: str | Path | Mapping[str, Any] | Sequence[str]) -> tuple[Server, ...]:
-    """Parse a command line, a list of arguments, a URL, the path of a JSON file or the content of such a file."""
+    """Parse a command line, a list of arguments, a URL, the path to a JSON file or its content."""
     if isinstance(source, Mapping):
         return _parse_config(source, "the configuration")
     if isinstance(source, Path):

@@ -152,7 +152,7 @@ async def _write(process: asyncio.subprocess.Process, from_session: Any) -> None
 
 
 async def _read_stderr(process: asyncio.subprocess.Process, status: ServerStatus) -> None:
-    """Record the last part of the standard error of the process."""
+    """Record the last part of the process's standard error."""
     if process.stderr is None:
         return
     with suppress(OSError):
@@ -161,7 +161,7 @@ async def _read_stderr(process: asyncio.subprocess.Process, status: ServerStatus
 
 
 async def _end(process: asyncio.subprocess.Process, status: ServerStatus) -> None:
-    """Close the input of the process, then send SIGTERM, then SIGKILL, until it exits; then kill its children."""
+    """Close the process's input, then send SIGTERM, then SIGKILL, until it exits; then kill its children."""
     if process.stdin is not None:
         process.stdin.close()
     grace = _SHORT_GRACE if status.ended else _GRACE

@@ -1,4 +1,4 @@
-"""Make the tools of MCP servers available in an environment, with one session per episode or a shared session."""
+"""Make tools on MCP servers available in an environment, with one session per episode or a shared session."""
 
 from __future__ import annotations
 
@@ -102,22 +102,22 @@ class McpSession:
             self._connection.stop_soon()
 
     def transfer(self, other: McpSession) -> None:
-        """Move the connection to the session of the next episode if no call has used it."""
+        """Move the connection to the next episode's session if no call has used it."""
         if self.open and not self.used:
             other._connection, self._connection = self._connection, None
 
 
 class McpTools(Toolset):
-    """Tools of one or several MCP servers.
+    """Tools on one or more MCP servers.
 
     `source` is a command ("uvx mcp-server-time"), an address ("http://localhost:8000/mcp"), a JSON file with
     `mcpServers` as used by other clients, or the content of such a file.
 
-    With `session="episode"`, the first call of each episode opens a new session, and starts a new process if `source`
+    With `session="episode"`, the first call in each episode opens a new session, and starts a new process if `source`
     is a command. With `session="shared"`, all episodes use the same session, which is suitable for stateless servers.
-    A call times out after `timeout` seconds and the start of a server after `start_timeout` seconds; a server that
-    exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool with
-    the same name, each tool is prefixed with the name of its server: `files__read`.
+    A call times out after `timeout` seconds, and starting a server times out after `start_timeout` seconds. A server
+    that exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool
+    with the same name, each tool name is prefixed with the server's name, as in `files__read`.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from palestra.tools.sandbox.guest.paths import HOME, RELOCATED, covered_prefixes
 
 INSTALL = "Debian, Ubuntu: apt-get install bubblewrap. Fedora: dnf install bubblewrap. Arch: pacman -S bubblewrap"
 CODE = "/run/palestra"  # mount point of the guest code inside the sandbox
-ENVIRONMENT = {  # complete environment of a program; nothing is inherited from the host
+ENVIRONMENT = {  # complete set of environment variables for a program; none are inherited from the host
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": HOME,
     "TMPDIR": HOME,
@@ -46,7 +46,7 @@ class IsolationLevel:
 
     @property
     def confinement(self) -> str:
-        """Method by which the template process confines programs (`level` of `Confinement`)."""
+        """Method by which the template process confines programs (the `level` argument of `Confinement`)."""
         return "none" if self.name == "none" else "root" if os.geteuid() == 0 else "user"
 
 

@@ -18,7 +18,7 @@ REPLY_MARGIN = 60.0  # seconds past a program's time limit after which the sandb
 
 
 class ProgramRequest:
-    """File descriptors of one program; `close` releases them and kills the program if it is still running."""
+    """File descriptors for one program; `close` releases them and kills the program if it is still running."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ProgramRequest:
             self._remote_channel.close()
 
     def result(self, reply: bytes) -> Result:
-        """Combine the template's reply with the output of the program."""
+        """Combine the template's reply with the program's output."""
         outcome = self.parse_reply(reply)
         note = os.pread(self._job, 16, 0).decode("ascii", "replace") if self._kind == "run" else ""
         limit = outcome["limit"] or (note if note in LIMITS and outcome["exit"] else "")

@@ -28,9 +28,10 @@ _open_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 class Sandbox:
     """Run untrusted Python programs.
 
-    A program sees a read-only system, a private directory in memory, its own /proc, no network and no environment
-    variables of the host. It runs under `limits` as an unprivileged user that cannot gain privileges, and all processes
-    it started are killed when it ends. The modules in `preload` are already imported for programs that mention them.
+    A program has access to a read-only system, a private directory in memory and its own /proc, but not to the network
+    or the host's environment variables. It runs under `limits` as an unprivileged user that cannot gain privileges, and
+    all processes it started are killed when it ends. The modules in `preload` are already imported for programs that
+    mention them.
 
     `run` and `session` may be called from many threads and `arun` and `asession` from many tasks concurrently; at most
     `concurrency` programs run at a time, forked from up to `workers` template processes per set of preloaded modules.
@@ -72,7 +73,7 @@ class Sandbox:
     def _reset(self) -> None:
         """Initialize the state; also called after a fork, because the templates belong to the parent process."""
         self._pid = os.getpid()
-        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: with preloaded modules
+        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: has preloaded modules
         self._lock = threading.Lock()
         self._start_locks: dict[bool, threading.Lock] = {False: threading.Lock(), True: threading.Lock()}
         self._semaphore = threading.BoundedSemaphore(self.concurrency)
@@ -162,7 +163,7 @@ class Sandbox:
     def session(
         self, *, limits: Limits | None = None, echo: bool = False, brief: bool = False, seed: int | None = None
     ) -> SandboxSession:
-        """Open an interpreter that keeps its variables between calls of `session.run`. Close it, or use `with`."""
+        """Open an interpreter that keeps its variables between calls to `session.run`. Close it, or use `with`."""
         self._checked("")
         for attempt in range(_ATTEMPTS):
             template = self._acquire(True)  # later cells may need the preloaded modules
@@ -328,7 +329,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_sandbox() -> Sandbox:
-    """Return the sandbox that all tools and graders of this process share; it is closed when the process exits."""
+    """Return the sandbox that all tools and graders in this process share; it is closed when the process exits."""
     global _shared
     with _shared_lock:
         if _shared is None or _shared[0] != os.getpid() or _shared[1]._closed:

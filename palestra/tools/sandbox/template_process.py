@@ -1,4 +1,4 @@
-"""Host-side handle of one template process: start it, send requests to it, and kill it with all its programs."""
+"""Host-side handle for one template process: start it, send requests to it, and kill it with all its programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palestra.errors import ToolFailed
 from palestra.tools.sandbox import isolation
 
 START_TIMEOUT = 120.0  # seconds; the template imports numpy and sympy, possibly on a busy machine
-SEND_TIMEOUT = 60.0  # seconds to wait if the buffer of the control socket is full
+SEND_TIMEOUT = 60.0  # seconds to wait if the control socket's buffer is full
 _MAIN = "import sys; sys.path.insert(0, {code!r}); from palestra.tools.sandbox.guest.template import main; main()"
 _UIDS = 1_000_000_000  # first user id, above the ids of all accounts; each template uses 256 ids
 _CODE = os.path.dirname(__file__).removesuffix(os.path.join("palestra", "tools", "sandbox"))  # noqa: PTH118, PTH120

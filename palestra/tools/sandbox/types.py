@@ -17,7 +17,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of one program. Memory and CPU time include all processes it starts."""
+    """Resource limits for one program. Memory and CPU time include all processes it starts."""
 
     wall: float = 10.0  # seconds per program, or per cell in a session
     cpu: float = 10.0  # seconds; does not apply to sessions, whose cells are limited only by `wall`
@@ -50,7 +50,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """Outcome of one program or of one cell in a session. If the sandbox itself fails, it raises an exception."""
+    """Outcome of running one program, or one cell in a session. A failure of the sandbox itself raises an exception."""
 
     stdout: str
     stderr: str

@@ -31,7 +31,7 @@ Analyse = Callable[[str], str | None]
 
 
 def raw_words(text: str) -> list[str]:
-    """Return the words of a text in lower case."""
+    """Return the words in a text, in lower case."""
     if text.isascii():
         return _ASCII_WORD.findall(text.lower())
     return _WORD.findall(unicodedata.normalize("NFKC", text).lower())

@@ -46,9 +46,9 @@ def build(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the index of `passages` to the folder `out`, which is created only when the index is complete.
+    """Write an index for `passages` to the `out` folder, which is created only when the index is complete.
 
-    `k1` and `b` are the parameters of BM25; the defaults are common for passage retrieval. With an `encoder`, the index
+    `k1` and `b` are the BM25 parameters; the defaults are common for passage retrieval. With an `encoder`, the index
     also stores dense vectors.
     """
     if k1 < 0 or not 0 <= b <= 1:
@@ -114,7 +114,7 @@ def _store(passages: Iterable[Passage], folder: Path) -> Iterator[Passage]:
 
 
 class _Vocabulary(dict[str, int]):
-    """Map words to the numbers of their terms; new words are analyzed on first access."""
+    """Map words to their term numbers; new words are analyzed on first access."""
 
     def __init__(self, analyse: str) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ class _VectorWriter:
         vectors = self._encoder.passages(self._batch)
         if self.dimensions and vectors.shape[1] != self.dimensions:
             raise BadValue(
-                f"{self._encoder.name} returned vectors of {self.dimensions} and of {vectors.shape[1]} dimensions"
+                f"{self._encoder.name} returned vectors with {self.dimensions} and {vectors.shape[1]} dimensions"
             )
         self.dimensions = int(vectors.shape[1])
         vectors.astype(layout.WEIGHT).tofile(self._file)

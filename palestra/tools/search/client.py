@@ -29,7 +29,7 @@ class Retriever:
     def __init__(self, url: str, *, timeout: float = 30.0) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadValue(f"the address of a search server must start with http:// or https://, got {url!r}")
+            raise BadValue(f"a search server's address must start with http:// or https://, got {url!r}")
         self.url = url if parts.path.strip("/") else f"{url.rstrip('/')}/retrieve"
         self.timeout = timeout
 

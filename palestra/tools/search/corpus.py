@@ -1,4 +1,4 @@
-"""Index of an environment's corpus, built once and cached on disk for all processes."""
+"""Index for an environment's corpus, built once and cached on disk for all processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Corpus(Protocol):
 
 
 def cached_index(corpus: Corpus) -> Index:
-    """Return the index of a corpus from the cache folder, or a temporary index if the folder is not writable."""
+    """Return the index for a corpus from the cache folder, or a temporary index if the folder is not writable."""
     folder = cache_folder() / "search" / f"{corpus.key}-f{layout.FORMAT}"
     if not (folder / layout.META).is_file():
         try:

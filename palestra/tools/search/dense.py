@@ -119,7 +119,7 @@ class EmbeddingsEndpoint:
         self.name = address
         self._url, self._model = urldefrag(address)
         if not self._model:
-            raise BadValue(f"the address of an embeddings server must end with #MODEL, got {address!r}")
+            raise BadValue(f"an embeddings server's address must end with #MODEL, got {address!r}")
         self._timeout = timeout
         self._batch = batch
 

@@ -40,7 +40,7 @@ LANDS, RANGES, RIVERS, TOWNS, PEOPLE = 12, 16, 40, 240, 480
 
 
 class _Facts:
-    """Facts of the encyclopedia, generated with a fixed seed."""
+    """Facts in the encyclopedia, generated with a fixed seed."""
 
     def __init__(self) -> None:
         self.rng = rng = Random(1729)

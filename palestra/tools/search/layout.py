@@ -15,8 +15,8 @@ from palestra.errors import BadValue
 
 FORMAT = 2
 META = "palestra-search.json"
-PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # passages, one per line; line offsets
-TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted terms, offsets, term numbers
+PASSAGES, PASSAGE_STARTS = "passages.jsonl", "passages.starts"  # passages, one per line, and their line offsets
+TERMS, TERM_STARTS, TERM_NUMBERS = "terms.utf8", "terms.starts", "terms.numbers"  # sorted terms, offsets, numbers
 STARTS, DOCS, WEIGHTS, BOUNDS = "postings.starts", "postings.docs", "postings.weights", "postings.bounds"
 VECTORS = "vectors"
 
@@ -47,7 +47,7 @@ class IndexMeta:
 
 
 def read_meta(folder: Path) -> IndexMeta:
-    """Read the metadata of the index at `folder`."""
+    """Read the metadata for the index at `folder`."""
     path = folder / META
     if not path.is_file():
         raise BadValue(
@@ -65,7 +65,7 @@ def read_meta(folder: Path) -> IndexMeta:
 
 
 def map_array(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-    """Memory-map an array of the index; its pages are read from disk on first access."""
+    """Memory-map an array in the index; its pages are read from disk on first access."""
     path = folder / name
     size = path.stat().st_size if path.is_file() else -1
     if size != count * dtype.itemsize:

@@ -1,4 +1,4 @@
-"""Passages and search hits, and a reader that yields the passages of JSONL and text files in a fixed order."""
+"""Passages and search hits, and a reader that yields passages from JSONL and text files in a fixed order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
 JSONL_SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson")
-MAX_CHARS = 4_000  # maximum number of characters per passage in the text for a model
+MAX_CHARS = 4_000  # maximum number of characters per passage in the text that a model receives
 _IDS = ("id", "_id", "docid", "doc_id")
 _TEXTS = ("text", "content", "body", "passage", "abstract")
 
@@ -28,7 +28,7 @@ class Passage:
 
     @property
     def contents(self) -> str:
-        """Title and text as one string, in the format of Search-R1's corpora."""
+        """Title and text as one string, in the format that Search-R1's corpora use."""
         return f'"{self.title}"\n{self.text}'
 
     @classmethod
@@ -51,7 +51,7 @@ class Hit:
 
 
 def format_hits(hits: Sequence[Hit]) -> str:
-    """Format hits as text for a model, in the format of Search-R1."""
+    """Format hits as text for a model, as in Search-R1."""
     if not hits:
         return "No passage matches the query. Try other words."
     return "\n".join(

@@ -2,7 +2,7 @@
 
 The reply to `queries` contains one list of hits per query; the reply to `query` is a single list of hits. A hit is
 {"document": {"id", "contents"}, "score"}, or only the document if `return_scores` is false. Requests are JSON, or
-MessagePack as sent by GEM's client; replies use the format of the request.
+MessagePack as sent by GEM's client; replies use the same format as the request.
 """
 
 from __future__ import annotations

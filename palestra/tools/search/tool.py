@@ -42,8 +42,8 @@ class SearchTool(Tool):
     ) -> None:
         """Create a tool that searches `source`.
 
-        `source` is the folder of an index, an Index, the URL of a search server, a Corpus (the attribute `corpus` of
-        some environments), or "" for the built-in encyclopedia. A Corpus is indexed at the first search, and its index
+        `source` is the folder of an index, an Index, the URL of a search server, a Corpus (some environments have a
+        `corpus` attribute), or "" for the built-in encyclopedia. A Corpus is indexed at the first search, and its index
         is cached on disk.
         """
         if topk < 1:

@@ -1,4 +1,4 @@
-"""Confine a fork of the template with namespaces, a private directory and /proc, resource limits and no privileges."""
+"""Confine a fork of the template: namespaces, a private directory, a private /proc, resource limits, no privileges."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FILES = 4096  # maximum number of files and directories that a program can creat
 
 
 class ConfinementSlot:
-    """User id and network namespace of a running program; later programs reuse them."""
+    """User id and network namespace for a running program; later programs reuse them."""
 
     def __init__(self, index: int, network: int) -> None:
         self.index = index
@@ -49,7 +49,7 @@ class Confinement:
     def __init__(self, *, level: str, first_uid: int) -> None:
         """Prepare the system calls.
 
-        `level` is "root" (setuid to the user id of the slot), "user" (one user namespace per program) or "none".
+        `level` is "root" (setuid to the slot's user id), "user" (one user namespace per program) or "none".
         """
         self.level = level
         self._first_uid = first_uid
@@ -145,7 +145,7 @@ class Confinement:
             resource.RLIMIT_CORE: 0,
         }
         if self.level == "none":
-            del values[resource.RLIMIT_NPROC]  # the kernel would count all processes of the user on the host
+            del values[resource.RLIMIT_NPROC]  # the kernel would count all of the user's processes on the host
         return [(name, (value, value)) for name, value in values.items()]
 
     def _execute(self, steps: Steps) -> None:

@@ -18,8 +18,8 @@ CHANNEL = 3  # descriptor on which a program reports an exceeded limit, or a ses
 class Job:
     """Code and options read from a request file.
 
-    The constructor creates the files of the request and truncates the request file. If the program exceeds a limit, the
-    name of that limit is later written to the request file.
+    The constructor creates the requested input files and truncates the request file. If the program exceeds a limit,
+    the name of that limit is later written to the request file.
     """
 
     def __init__(self, handle: int) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HOME = "/tmp"  # noqa: S108  # home directory of a program: a private file system, mounted for each program
-RELOCATED = "/.prefix"  # second mount point of prefixes under HOME, which are bound from here to their original path
+RELOCATED = "/.prefix"  # second mount point for prefixes under HOME, which are bound from here to their original path
 
 
 def interpreter_prefixes() -> list[str]:

@@ -72,13 +72,13 @@ _REFUSED: dict[str, tuple[int, int]] = {  # call numbers on x86-64 and on arm64;
 }
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine -> (column in _REFUSED, AUDIT_ARCH)
-_NAMESPACES = 0x7E020000  # all CLONE_NEW* flags of clone()
+_NAMESPACES = 0x7E020000  # all CLONE_NEW* flags for clone()
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both architectures are little-endian
-_X32 = 0x40000000  # bit of the call numbers of the x32 ABI on x86-64
+_X32 = 0x40000000  # bit that marks x32 ABI call numbers on x86-64
 PR_SET_SECCOMP, FILTER = 22, 2
 
 

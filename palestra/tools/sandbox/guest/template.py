@@ -2,7 +2,7 @@
 
 A request is one message on the control socket with these file descriptors: the connection for reporting the outcome,
 the request file with the code and its input files, and the program's standard output, error and input. The template
-never reads the request file, so that its forks contain no data of earlier programs. A few forks are created and
+never reads the request file, so that its forks contain no data from earlier programs. A few forks are created and
 confined in advance; they wait for the next requests with the same limits. Closing the connection kills the program.
 """
 
@@ -27,7 +27,7 @@ from palestra.tools.sandbox.guest.paths import HOME
 from palestra.tools.sandbox.guest.program import ProgramRunner
 
 CHECK_INTERVAL = 0.05  # seconds between checks of the programs' resource usage
-MIN_WAITING, MAX_WAITING = 1, 5  # prepared processes: if at most the minimum is left, fork until the maximum
+MIN_WAITING, MAX_WAITING = 1, 5  # number of prepared processes; at the minimum, more are forked up to the maximum
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
@@ -47,7 +47,7 @@ class ProgramProcess:
         self.connection: socket.socket | None = None  # connection to the host, or None before a program is received
         self.started = 0.0
         self.deadline: float | None = None
-        self.limit = ""  # the exceeded limit, if the process was killed for it
+        self.limit = ""  # the limit for which the process was killed, if any
 
     def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:
         """Send a program to the process; its outcome will be reported on `connection`."""
@@ -151,7 +151,7 @@ class Template:
         return self._fork(limits)
 
     def _prepare(self) -> None:
-        """Fork processes for future requests, with the limits of the most recent request.
+        """Fork processes for future requests, with the limits from the most recent request.
 
         Several are forked in a row, because every page that the template writes to after a fork is copied, and
         consecutive forks share this cost.
