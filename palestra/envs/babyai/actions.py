@@ -173,7 +173,7 @@ def _primitive(words: str, level: Level) -> list[int] | Refusal:
 def _find(name: str, view: View) -> Thing | None:
     """Return the object in view with this name, or None.
 
-    A name without a number refers to the nearest object of that name. The state of a door may be omitted.
+    A name without a number refers to the nearest object with that name. The state of a door may be omitted.
     """
     name = name.removeprefix("the ")
     door = _DOOR.fullmatch(name)

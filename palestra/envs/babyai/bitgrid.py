@@ -1,4 +1,4 @@
-"""Represent sets of grid cells as integers, one bit per cell, so that four shifts compute all neighbors of a set.
+"""Represent sets of grid cells as integers, one bit per cell, so that four shifts compute a set's neighbors.
 
 Cell (x, y) is bit y * width + x. The outer cells of a grid are walls, so shifted bits never wrap into the next row.
 """

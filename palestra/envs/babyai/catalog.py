@@ -1,4 +1,4 @@
-"""Specs of the BabyAI environments: AgentGym's forty levels and AgentGym-RL's groups of these levels."""
+"""Specs of the BabyAI environments: AgentGym's forty levels and the groups that AgentGym-RL forms from them."""
 
 from __future__ import annotations
 

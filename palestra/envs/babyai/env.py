@@ -25,7 +25,7 @@ class BabyAI(MultiTurnEnv):
     """Complete a mission such as "put a ball next to the red door, then open the blue door".
 
     `level` is one of AgentGym's forty levels or a group of them. The seed of a single level is passed to minigrid. In a
-    group of n levels, seed s selects level s mod n with minigrid seed s // n; for the group "All", s equals AgentGym's
+    group of n levels, seed s selects level s mod n with minigrid seed s // n; for the "All" group, s equals AgentGym's
     task index. `max_turns=None` uses the level's default turn budget. `show_map=False` and `show_actions=False` omit
     parts of the observation. With `discounted=True`, a success earns minigrid's reward, which decreases with the number
     of moves, instead of 1; `info["discounted"]` always contains that value.
@@ -60,7 +60,7 @@ class BabyAI(MultiTurnEnv):
         self.show_map = bool(show_map)
         self.show_actions = bool(show_actions)
         self.discounted = bool(discounted)
-        self._levels: dict[str, Level] = {}  # levels of a group, reused by later episodes
+        self._levels: dict[str, Level] = {}  # levels in a group, reused by later episodes
 
     def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
         level = self.levels[self.task_seed % len(self.levels)]
@@ -238,7 +238,7 @@ class BabyAI(MultiTurnEnv):
 
 
 def _rules(instruction: Any) -> str:
-    """Return the text of the rules that follow from strict clauses. Breaking one of them ends the episode."""
+    """Return the rules that follow from strict clauses, as text. Breaking one of these rules ends the episode."""
     clauses = [instruction]
     strict = set()
     while clauses:

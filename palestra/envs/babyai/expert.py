@@ -1,8 +1,8 @@
 """Plan the next moves of an expert that uses only the cells it has seen.
 
-The expert replans every turn. It explores the nearest unseen floor until it finds the objects of the mission. Before it
-picks up an object to carry, it clears the path of obstacles and locked doors. It drops objects that it no longer needs
-on cells where they do not block a path.
+The expert replans every turn. It explores the nearest unseen floor until it finds the objects that the mission
+mentions. Before it picks up an object to carry, it clears the path of obstacles and locked doors. It drops objects that
+it no longer needs on cells where they do not block a path.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def next_intent(knowledge: Knowledge, mission: Any) -> Intent | None:
 
 
 def _active(instruction: Any) -> Any:
-    """Return the clause of the mission that must be completed next."""
+    """Return the mission clause that must be completed next."""
     kind = type(instruction).__name__
     if kind == "BeforeInstr":
         return _active(instruction.instr_b if instruction.a_done == "success" else instruction.instr_a)
@@ -218,7 +218,7 @@ class _Planner:
         return bool(door.type == "door" and door.is_locked and door.color != self.costs.held)
 
     def _unlock(self, door_pos: Pos) -> Intent | None:
-        """Fetch the key of a locked door. Once the agent carries the key, the door is treated like an unlocked one."""
+        """Fetch the key to a locked door. Once the agent carries the key, the door is treated like an unlocked one."""
         if door_pos in self.unlocking:
             return None
         self.unlocking.add(door_pos)

@@ -2,7 +2,7 @@
 
 minigrid spends most of a reset building walls cell by cell (each a new object with checked coordinates), requesting
 random numbers from numpy one at a time, and scanning all cells for objects. These subclasses share one wall object,
-cache the objects of a grid, and take random numbers from `BatchedGenerator`. A test compares the generated levels with
+cache a grid's objects, and take random numbers from `BatchedGenerator`. A test compares the generated levels with
 minigrid's levels.
 """
 
@@ -27,7 +27,7 @@ class _UniqueInt(int):
 
 
 def fast_level_class(module: str, name: str) -> type:
-    """Return the fast subclass of a level class of minigrid.
+    """Return the fast subclass of one of minigrid's level classes.
 
     The module's `__getattr__` finds a subclass by its name, so that episodes can be pickled.
     """
@@ -86,7 +86,7 @@ def _grid_class() -> tuple[type, Any]:
 
 @cache
 def _walls(width: int, height: int, stride: int) -> list[Any]:
-    """Return the cells of a grid of rooms without doors. The list is cached, so callers must copy it."""
+    """Return the cells in a grid of rooms without doors. The list is cached, so callers must copy it."""
     wall = shared_wall()
     return [wall if x % stride == 0 or y % stride == 0 else None for y in range(height) for x in range(width)]
 

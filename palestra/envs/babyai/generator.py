@@ -14,7 +14,7 @@ _32 = (1 << 32) - 1
 
 
 class BatchedGenerator:
-    """Generator of the same sequence as `numpy.random.default_rng(seed)`, which fetches raw bits in batches."""
+    """Generator that yields the same sequence as `numpy.random.default_rng(seed)`, but fetches raw bits in batches."""
 
     def __init__(self, seed: int) -> None:
         self._bits: Any = require("numpy.random", extra="babyai").PCG64(seed)

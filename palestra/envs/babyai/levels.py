@@ -1,4 +1,4 @@
-"""AgentGym's forty levels in AgentGym's order, with their turn budgets and the success rates of a random player.
+"""AgentGym's forty levels in AgentGym's order, with their turn budgets and a random player's success rates.
 
 The budgets and success rates were measured with `benchmarks/worlds.py --budgets 300`. A turn budget is about twice the
 largest number of turns that the expert needed.
@@ -6,7 +6,7 @@ largest number of turns that the expert needed.
 
 from __future__ import annotations
 
-# Turn budget of each level.
+# Turn budget for each level.
 LEVELS: dict[str, int] = {
     "GoToRedBallGrey": 12,
     "GoToRedBall": 12,
@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "All": tuple(LEVELS),
 }
 
-# Success rate of the random player by level or group, measured on 100 to 500 episodes.
+# The random player's success rate by level or group, measured on 100 to 500 episodes.
 RANDOM: dict[str, float] = {
     "GoTo": 0.77,
     "AOD": 0.602,

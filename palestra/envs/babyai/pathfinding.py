@@ -13,7 +13,7 @@ from palestra.envs.babyai.level import FORWARD, LEFT, RIGHT
 Pos = tuple[int, int]
 
 FAR = 10**9  # cost of a state that cannot be reached
-# Extra costs of entering a cell:
+# Extra costs for entering a cell:
 SHUT = 2  # a closed door, which must be opened
 OBSTACLE = 15  # an object on the path, which must be picked up and dropped elsewhere
 KEEP_IN_PLACE = 40  # an object on the path that the mission requires to stay in place

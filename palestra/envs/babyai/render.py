@@ -16,7 +16,7 @@ _COLORS = {"red": "r", "green": "g", "blue": "b", "purple": "p", "yellow": "y", 
 def as_text(level: Level) -> str:
     """Return the grid as text, two characters per cell.
 
-    The first character is the symbol of the object, and the second is the first letter of its color ("-" for grey). The
+    The first character is the object's symbol, and the second is the first letter of its color ("-" for grey). The
     agent is shown as a double arrow.
     """
     lines = []

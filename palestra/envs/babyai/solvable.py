@@ -1,4 +1,4 @@
-"""Check whether the mission of a newly generated level can be completed.
+"""Check whether the mission in a newly generated level can be completed.
 
 minigrid sometimes places a key inside the locked room that it opens. In a level that forbids picking up anything but
 the target, other objects may block the way to the target. Such levels are replaced by newly generated ones.

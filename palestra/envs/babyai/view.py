@@ -21,7 +21,7 @@ _SYMBOLS = {"key": "k", "ball": "o", "box": "b"}
 class Thing(NamedTuple):
     """A named object in view."""
 
-    name: str  # "red closed door 1"; the nearest of its kind is number 1
+    name: str  # such as "red closed door 1"; the nearest object of its kind has number 1
     kind: str  # "door", "key", "ball", "box"
     what: Any  # minigrid's object
     pos: tuple[int, int]
@@ -53,7 +53,7 @@ _OFFSETS = _offsets()
 
 
 def view_of(level: Level) -> View:
-    """Compute the view by the rule of minigrid: light spreads row by row and stops at walls and closed doors."""
+    """Compute the view by minigrid's rule: light spreads row by row and stops at walls and closed doors."""
     width, height, cells = level.width, level.height, level.cells
     x0, y0 = level.pos
     table = _OFFSETS[level.facing]
@@ -65,7 +65,7 @@ def view_of(level: Level) -> View:
     at = 0
     for ahead in range(SIZE):
         row: list[tuple[int, int, Any]] = []
-        dark = 0  # cells of this row that block the view
+        dark = 0  # cells in this row that block the view
         bit = 1
         for dx, dy in table[at : at + SIZE]:
             x, y = x0 + dx, y0 + dy
@@ -125,7 +125,7 @@ def _nearness(thing: tuple[int, int, int, Any, tuple[int, int]]) -> tuple[int, i
 
 @cache
 def _spread(lit: int, dark: int) -> tuple[int, int]:
-    """Spread light to both sides within a row. Return the lit cells of this row and of the next row."""
+    """Spread light to both sides within a row. Return the lit cells in this row and the next row."""
     behind = 0
     for side in range(SIZE - 1):
         bit = 1 << side

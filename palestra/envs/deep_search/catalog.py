@@ -3,7 +3,7 @@
 The budgets for the generated world are based on the solver, which uses one search and one open action per page. A
 question with h hops requires h pages, a comparison at most four pages, and a count at most 14 pages (in a world of
 2,000 pages). The rest of a budget leaves room for less efficient policies.
-The success rates of the echo and the constant player are those of `qa:World-v0`, which has the same questions.
+The success rates for the echo and constant players are taken from `qa:World-v0`, which has the same questions.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ INDEX = "PALESTRA_SEARCH"  # environment variable that is read if `index` is not
 
 
 class DataSearch(DeepSearch):
-    """Answer a question from a dataset by searching the texts of `index`.
+    """Answer a question from a dataset by searching the texts in `index`.
 
     Rows are read from the Hugging Face Hub (`dataset`), a file or a folder (`path`), or a `mirror`, and shuffled as in
-    all other tasks with datasets. `question` and `answer` are the column names, and `threshold` is the minimum F1
-    score of a correct answer. `index` is the folder of an index or the address of a server, and defaults to the
-    environment variable PALESTRA_SEARCH. The expert submits the answer from the dataset in the first turn.
+    all other dataset tasks. `question` and `answer` are the column names, and `threshold` is the minimum F1 score for a
+    correct answer. `index` is an index folder or a server address, and defaults to the environment variable
+    PALESTRA_SEARCH. The expert submits the answer from the dataset in the first turn.
     """
 
     questions: Questions

@@ -1,4 +1,4 @@
-"""Base class of environments in which the agent answers a question by searching and reading pages.
+"""Base class for environments in which the agent answers a question by searching and reading pages.
 
 A single-turn task (`palestra.envs.tasks`) provides the questions and grades the answers. A search tool
 (`palestra.tools.search`) searches a local index or a server. This module combines the two.
@@ -38,7 +38,7 @@ _EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need the
 class SearchOptions(MultiTurnOptions, total=False):
     """Keyword arguments common to all deep search environments."""
 
-    index: str | Path | Index | SearchTool | None  # a string is a folder or the address of a server
+    index: str | Path | Index | SearchTool | None  # a string is a folder or a server address
     max_searches: int
     max_turns: int
     topk: int
@@ -50,22 +50,22 @@ class SearchOptions(MultiTurnOptions, total=False):
 
 
 class DeepSearch(MultiTurnEnv):
-    """Base class of the deep search environments.
+    """Base class for the deep search environments.
 
     In each turn, the agent takes one action: `<search>`, `<open>` or `<answer>`. An answer ends the episode. A search
     shows the `topk` best passages, each truncated to `snippet_words` words (None disables truncation). `<open>` shows
-    the full page of a title that appeared in a search result. Long pages are split into parts. After `max_searches`
+    the full page for a title that appeared in a search result. Long pages are split into parts. After `max_searches`
     searches, any further search is rejected but still uses a turn. A reply that cannot be parsed also uses a turn. An
     exact match earns 1. With `reward_rule="f1"`, any other answer earns its F1 score. After a wrong answer, the agent
     may answer again, up to `max_answers` times in an episode; None means no limit, as in AgentGym. If the search itself
     fails, an InfrastructureError is raised and no turn is used.
 
-    `index` is the folder of an index, an open Index, the address of a server, or a SearchTool. `mode` and `timeout` are
+    `index` is an index folder, an open Index, a server address, or a SearchTool. `mode` and `timeout` are
     passed to the search tool.
     """
 
     filters_tasks = False  # `questions` respects `split`
-    expert_peeks = True  # the expert submits the answer of the dataset
+    expert_peeks = True  # the expert submits the answer from the dataset
     inline = False  # a search may wait for a server, and the first one may build an index
     # `_hits` and `_pages_read` can be shared because they are replaced, never mutated.
     shared = MultiTurnEnv.shared | {"tool", "_task_info", "_hits", "_pages_read"}
@@ -318,7 +318,7 @@ class DeepSearch(MultiTurnEnv):
         return _EXAMPLE
 
     def sample_random_action(self) -> str:
-        """Search for random words of the question, open a page from the search results, or guess an answer."""
+        """Search for random words from the question, open a page from the search results, or guess an answer."""
         rng = self.player_rng
         choice = rng.random()
         if choice < 0.4 and self.turn + 1 < self.max_turns and self.searches < self.max_searches:
@@ -350,7 +350,7 @@ def _title(passage: Passage) -> str:
 
 @contextmanager
 def _boundary() -> Iterator[None]:
-    """Convert exceptions of the search tool into ToolFailed.
+    """Convert exceptions from the search tool into ToolFailed.
 
     The index was valid when the environment was created, so such an exception is an infrastructure failure.
     """

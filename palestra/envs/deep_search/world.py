@@ -14,17 +14,17 @@ from palestra.envs.world.questions import Question
 from palestra.envs.world.reader import Reading, read
 from palestra.envs.world.solver import Solver, queries
 
-SNIPPET_WORDS = 20  # number of words of each page in a search result
+SNIPPET_WORDS = 20  # number of words per page in a search result
 
 _reading = lru_cache(maxsize=10_000)(read)  # many environments parse the same pages in every turn
 
 
 class WorldSearch(DeepSearch):
-    """Answer a question of `qa:World-v0` by searching the pages of its world.
+    """Answer a question from `qa:World-v0` by searching the pages of its world.
 
     `kind`, `pages` and `world_seed` have the same meaning as in that task, and `reset(options={"index": i})` selects
     its i-th question. A search shows the titles and the first words of pages. Most facts appear later on a page. The
-    index is built when it is first needed, stored in the cache folder, and shared by all environments of a process. The
+    index is built when it is first needed, stored in the cache folder, and shared by all environments in a process. The
     expert parses the question, searches for the page that it mentions, opens the page, and continues with the pages
     that are mentioned there.
     """

@@ -1,4 +1,4 @@
-"""Function calling, as in the Berkeley Function Calling Leaderboard (BFCL): answers are function calls."""
+"""Environment for the Berkeley Function Calling Leaderboard (BFCL), in which answers are function calls."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class FunctionCalls(DataTask):
     """Questions that are answered by calling functions, from BFCL's files.
 
     `category` is "simple", "multiple", "parallel", "parallel_multiple" or another category with accepted calls, and
-    `version` is part of the names of the files: `BFCL_v3_simple.json` has the questions and functions, and
-    `possible_answer/BFCL_v3_simple.json` the accepted calls. A file of one's own has the columns `question`, `function`
-    and `ground_truth`. Replies contain calls as Python or JSON (`palestra.grading.function_calls`).
+    `version` is part of the file names: `BFCL_v3_simple.json` contains the questions and functions, and
+    `possible_answer/BFCL_v3_simple.json` contains the accepted calls. A custom file has the columns `question`,
+    `function` and `ground_truth`. Replies contain calls as Python or JSON (`palestra.grading.function_calls`).
     """
 
     answer_name = "list of calls"
@@ -96,7 +96,7 @@ class JoinedRows(Rows):
 
 
 def open_bfcl(source: Source, file: str) -> Rows:
-    """Open a category of BFCL from a folder, a mirror or the Hub, or a single file that contains everything."""
+    """Open a BFCL category from a folder, a mirror or the Hub, or a single file that contains everything."""
     path = local_path(source) or _download(source, file)
     if path.is_file():
         table = read_path(path)
@@ -137,7 +137,7 @@ def _download(source: Source, file: str) -> Path:
 
 
 def _python(accepted: list[Mapping[str, Mapping[str, list[Any]]]]) -> str:
-    """Write accepted calls as Python, with the first accepted value of each argument that must be given."""
+    """Write accepted calls as Python, with the first accepted value for each required argument."""
     calls = []
     for call in accepted:
         [(name, arguments)] = call.items()

@@ -14,11 +14,11 @@ from palestra.parsing import after_thinking
 
 
 class Instructions(DataTask):
-    """Prompts of IFEval.
+    """Prompts from IFEval.
 
-    A reply is correct if it follows all instructions of the row (prompt-level strict accuracy), or their relaxed forms
-    with `loose`; the score is the fraction of instructions that it follows. Reasoning in `<think></think>` is removed.
-    The prompt is that of the dataset, without any addition. There is no expert, because the rows have no answers.
+    A reply is correct if it follows all instructions in the row (prompt-level strict accuracy) or, with `loose`, their
+    relaxed forms; the score is the fraction of instructions that it follows. Reasoning in `<think></think>` is removed.
+    The prompt from the dataset is used unchanged. There is no expert, because the rows have no answers.
     """
 
     answer_name = "reply"
@@ -43,7 +43,10 @@ class Instructions(DataTask):
         names, settings = get_cell(row, self.instructions), get_cell(row, self.settings)
         unknown = [name for name in names if name not in CHECKS]
         if unknown or len(names) != len(settings):
-            raise BadValue(f"{key}: {unknown[0] if unknown else 'the number of settings'} is not known to IFEval")
+            raise BadValue(
+                f"{key}: IFEval does not support "
+                f"{unknown[0] if unknown else 'different numbers of instructions and settings'}"
+            )
         checks = [(name, given or {}) for name, given in zip(names, settings, strict=True)]
         return Item(question=cell_text(get_cell(row, self.question)), answer="", gold=checks, key=key)
 

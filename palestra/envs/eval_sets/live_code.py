@@ -1,4 +1,4 @@
-"""LiveCodeBench: programming problems with dates, graded by their public and private tests in the sandbox."""
+"""LiveCodeBench: dated programming problems, graded in the sandbox by their public and private tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEST_BYTES = 1 << 30  # limit on the decompressed size of a row's private te
 
 
 class CodeOptions(DataOptions, total=False):
-    """Keyword arguments of `CodeProblems` that also apply to LiveCodeBench."""
+    """`CodeProblems` keyword arguments that also apply to LiveCodeBench."""
 
     max_tests: int | None
     stop_early: bool
@@ -31,11 +31,11 @@ class CodeOptions(DataOptions, total=False):
 
 
 class LiveCodeBench(CodeProblems):
-    """Problems of LiveCodeBench's code generation task, in the schema of `livecodebench/code_generation_lite`.
+    """Problems from LiveCodeBench's code generation task, in the schema of `livecodebench/code_generation_lite`.
 
-    `start_date` and `end_date` select problems by the date of their contest, for example "2025-01-01", both inclusive.
-    All tests are run by default. Tests of problems with starter code call a method of the class `Solution`; all others
-    read standard input.
+    `start_date` and `end_date` select problems by contest date, for example "2025-01-01"; both dates are inclusive. All
+    tests are run by default. If a problem has starter code, its tests call a method of the `Solution` class; otherwise
+    the program reads standard input.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class DatedRows(Rows):
 
 
 class _Selection:
-    """Selected rows of a table."""
+    """Selected rows from a table."""
 
     def __init__(self, table: Table, numbers: list[int]) -> None:
         self.table = table
@@ -94,7 +94,7 @@ class _Selection:
 
 
 def open_dated_rows(source: Source, start: str | None, end: str | None) -> Rows:
-    """Open the rows of a source whose column `contest_date` lies between two dates."""
+    """Open the rows from a source whose `contest_date` lies between two dates."""
     rows = open_rows(source)
     if start is None and end is None:
         return rows

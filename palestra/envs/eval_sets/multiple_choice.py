@@ -23,9 +23,9 @@ _STATED = re.compile(r"(?i:answer(?:\s+is)?):?\W{0,4}([A-J])\b")  # "the answer 
 class MultipleChoice(DataTask):
     """Questions with one correct option.
 
-    `answer` is the column with the correct option, and `wrong` are the columns with the others, or one column with a
-    list of them. Each row has a fixed order of options, which depends on `option_seed` and the row's number. The answer
-    is the letter or the text of an option, in `\\boxed{}`, in `<answer></answer>`, or after "answer:".
+    `answer` is the column with the correct option, and `wrong` names the columns with the other options, or one column
+    with a list of them. Each row has a fixed order of options, which depends on `option_seed` and the row's number. The
+    answer is the letter or the text of an option, in `\\boxed{}`, in `<answer></answer>`, or after "answer:".
     """
 
     def __init__(

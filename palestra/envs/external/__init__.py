@@ -1,1 +1,1 @@
-"""Adapters that turn environments of other libraries into Palestra environments, with one file per library."""
+"""Adapters that turn environments from other libraries into Palestra environments, with one file per library."""

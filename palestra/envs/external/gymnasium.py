@@ -49,8 +49,8 @@ class FromGymnasium(Env):
     r"""Text interface to a Gymnasium env.
 
     An action that cannot be parsed uses a turn, earns reward 0 and does not change the state. All other rewards come
-    from the Gymnasium env. The episode is truncated after `max_turns` turns, or earlier by the env. The info of the
-    Gymnasium env is in `info["gymnasium"]`.
+    from the Gymnasium env. The episode is truncated after `max_turns` turns, or earlier by the env. The Gymnasium env's
+    own info is in `info["gymnasium"]`.
 
     A fork is a deep copy if the env can be copied. Otherwise, the actions are replayed in a new env, and EnvFailed is
     raised if the replay leads to a different observation. After passing an env instance to this class, do not call its

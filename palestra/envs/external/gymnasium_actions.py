@@ -1,4 +1,4 @@
-"""Text formats for actions of Gymnasium spaces: numbers, text, or names."""
+"""Text formats for actions in Gymnasium spaces: numbers, text, or names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ else:
 
 GymSpace: TypeAlias = "gymnasium.Space[Any]"
 
-MAX_NUMBERS = 64  # maximum numbers per action; for longer actions, the user must pass `parse`
+MAX_NUMBERS = 64  # maximum count of numbers per action; for longer actions, the user must pass `parse`
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,20}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})(?:[eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -66,7 +66,7 @@ def _sample(space: GymSpace, rng: Random) -> Any:
 
 
 class Numbers:
-    """Format of actions that are one or more numbers, each within its bounds."""
+    """Format for actions that consist of one or more numbers, each within its bounds."""
 
     def __init__(self, space: GymSpace, low: Any, high: Any, *, whole: bool) -> None:
         self._space = space
@@ -110,7 +110,7 @@ class Numbers:
 
 
 class FreeText:
-    r"""Format of text actions: the content of `\boxed{}`, unchanged."""
+    r"""Format for text actions: the content of `\boxed{}`, unchanged."""
 
     def __init__(self, space: gymnasium.spaces.Text) -> None:
         self._space = space
