@@ -33,17 +33,17 @@ class Env(ABC):
     spec: EnvSpec | None = None  # set by `make`
     max_turns: int | None = None  # maximum number of turns, stated in the prompt
     reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step
-    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # constant attributes, which forks do not copy
+    shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # names of constant attributes, which forks do not copy
     inline: bool = False  # True: a step takes microseconds, so async callers run it without a thread
     expert_peeks: bool = False  # whether the expert reads hidden state, for example a recorded solution
 
-    split: str | None = None  # "train" or "test": only tasks of this half of the task space; None: all tasks
+    split: str | None = None  # "train" or "test": only tasks from this split; None: all tasks
     filters_tasks: bool = True  # False: there are too few tasks to hold any out, or `reset` respects `split` itself
-    num_tasks: int | None = None  # if set, seeds 0 to num_tasks - 1 cover every task of the split exactly once
+    num_tasks: int | None = None  # if set, seeds 0 to num_tasks - 1 cover every task in the split exactly once
     task_id: str = ""  # fingerprint of the current episode's task, set by `sample_task`
 
     seed: int  # seed of the current episode
-    task_seed: int  # seed of the task: that of the episode, or a derived one if that task belongs to another split
+    task_seed: int  # the task's seed: the episode's seed, or a derived one if that seed's task belongs to another split
     rng: Random  # generator for all randomness in the environment
     _call: tuple[tuple[Any, ...], dict[str, Any]]  # the constructor's arguments
     _first_seed: int | None = None
@@ -64,14 +64,14 @@ class Env(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        """Start an episode; return the prompt, and `info` with the seed of the episode under "seed".
+        """Start an episode; return the prompt, and `info` with the episode's seed under "seed".
 
-        The same seed produces the same episode. If `seed` is None, it is derived from the seed of the previous episode.
+        The same seed produces the same episode. If `seed` is None, it is derived from the previous episode's seed.
         """
 
     @abstractmethod
     def step(self, action: str) -> Step:
-        """Take one action. Every string is accepted; an invalid action leads to an observation that explains why."""
+        """Take one action. Every string is accepted; after an invalid action, the observation explains the mistake."""
 
     def prepare(self, seed: int) -> None:
         """Announce that `reset(seed)` will be called soon, on this env or an identical one; return immediately.
@@ -99,7 +99,7 @@ class Env(ABC):
         return None
 
     def start_episode(self, seed: int | None) -> int:
-        """Seed the generators of a new episode and return the seed; `reset` calls this first."""
+        """Seed the generators for a new episode and return the seed; `reset` calls this first."""
         if seed is not None:
             if type(seed) is not int or seed < 0:
                 seed = check_seed(seed)
@@ -117,15 +117,15 @@ class Env(ABC):
         return seed
 
     def sample_task(self, sample: Callable[[], T], key: Callable[[T], object], *, chosen: bool = False) -> T:
-        """Call `sample` until it returns a task of `self.split`; store the fingerprint of the task as `self.task_id`.
+        """Call `sample` until it returns a task in `self.split`; store the task's fingerprint as `self.task_id`.
 
-        `key` returns what identifies a task. The hash of the key determines its split, so the tasks of
+        `key` returns a value that identifies the task. The hash of the key determines the split, so the tasks in
         `split="train"` and `split="test"` never overlap:
 
             self.word = self.sample_task(lambda: self.rng.choice(WORDS), key=str)
 
         A `sample` that uses a seed instead of `self.rng` reads `self.task_seed`, which differs in every call. Set
-        `chosen` if the caller of `reset` selected the task, which is then accepted in any split.
+        `chosen` if the caller of `reset` selected the task, which is then accepted regardless of its split.
         """
         unfiltered = chosen or self.split is None or not self.filters_tasks
         for i in range(MAX_SAMPLES):
@@ -142,7 +142,7 @@ class Env(ABC):
 
     @property
     def player_rng(self) -> Random:
-        """Random generator of the random player; sampling from it does not change the episode."""
+        """Random generator for the random player; sampling from it does not change the episode."""
         if self._player_rng is None:
             seed = self.__dict__.get("seed", 0)  # unset in an env whose `reset` does not call `start_episode`
             self._player_rng = Rng(child_seed(seed, "player"))
@@ -188,7 +188,7 @@ class Env(ABC):
 
     @staticmethod
     def restore(snapshot: bytes) -> Env:
-        """Return an env in the state of the snapshot. Snapshots are pickles: restore only those that you trust."""
+        """Return an env in the snapshot's state. Snapshots are pickles, so restore only those that you trust."""
         import pickle
 
         env = pickle.loads(snapshot)  # noqa: S301  # the docstring warns about untrusted pickles
@@ -241,7 +241,7 @@ class Env(ABC):
         return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the name and limits of the env, and its current state if it renders text."""
+        """Return HTML for notebooks: the env's name and limits, and its current state if it renders text."""
         from html import escape
 
         rows = {"environment": repr(self), "max_turns": self.max_turns, "reward_range": self.reward_range}

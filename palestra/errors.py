@@ -8,7 +8,7 @@ PalestraError
 │   ├── UnknownKeyword         unexpected keyword argument               (also a TypeError)
 │   ├── BadValue               an argument or setting has a wrong value  (also a ValueError)
 │   ├── MissingExtra           an optional package is not installed      (also an ImportError)
-│   ├── DataMissing            the data of a task is not available       (also a FileNotFoundError)
+│   ├── DataMissing            a task's data is not available            (also a FileNotFoundError)
 │   ├── ResetNeeded            step() was called before reset()          (also a RuntimeError)
 │   ├── EpisodeOver            step() was called after the last step     (also a RuntimeError)
 │   ├── NoSandbox              this machine cannot isolate programs      (also a RuntimeError)
@@ -60,7 +60,7 @@ class MissingExtra(UsageError, ImportError):
 
 
 class DataMissing(UsageError, FileNotFoundError):
-    """The data of a task is not available; the message lists the locations that were searched."""
+    """A task's data is not available; the message lists the locations that were searched."""
 
 
 class ResetNeeded(UsageError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Output folders: lock them, record the files written to them, detect damage, and delete nothing but these files."""
+"""Lock output folders, record the files written to them, detect damage, and delete only the recorded files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def locked(folder: Path, *, activity: str) -> Iterator[None]:
 
 
 def write_manifest(folder: Path) -> None:
-    """Record the size and checksum of every file in `folder`; call this after all of them were written."""
+    """Record the size and checksum of every file in `folder`; call this after all files have been written."""
     files = {str(path.relative_to(folder)): _summary(path) for path in sorted(folder.rglob("*")) if path.is_file()}
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
 
@@ -75,7 +75,7 @@ def delete_written(folder: Path) -> None:
 
 
 def delete_files(folder: Path, names: Iterable[str]) -> None:
-    """Delete the files `names` in `folder`, then the subdirectories that are empty."""
+    """Delete the files `names` in `folder`, then any empty subfolders."""
     directories: set[Path] = set()
     for name in names:
         path = folder / name
@@ -88,7 +88,7 @@ def delete_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def replace_folder(new: Path, folder: Path) -> None:
-    """Move the folder `new` to `folder`; files of a previous `folder` that its manifest does not list are preserved."""
+    """Move the folder `new` to `folder`; files in a previous `folder` that its manifest does not list are preserved."""
     old = folder.with_name(f".{folder.name}.old")
     recover_folder(folder)
     if folder.exists():
@@ -109,7 +109,7 @@ def recover_folder(folder: Path) -> None:
 
 
 def _finish(old: Path, folder: Path) -> None:
-    """Delete the written files of `old` and move all others to `folder`."""
+    """Delete the files that were written to `old` and move all others to `folder`."""
     if not old.exists():
         return
     delete_written(old)

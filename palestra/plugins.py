@@ -45,7 +45,7 @@ GROUPS = (
     "envs",
     "graders",
     "tools",
-)  # the entry-point group of "envs" is palestra.envs
+)  # the entry-point group for "envs" is palestra.envs
 
 _entry_points: dict[str, dict[str, EntryPoint]] = {}  # group -> name -> entry point
 _objects: dict[tuple[str, str], Any] = {}  # (group, name) -> the loaded object
@@ -115,7 +115,7 @@ def entry_point_value(group: str, name: str) -> str | None:
 
 
 def load(group: str, name: str) -> Any:
-    """Import the object that an entry point refers to and return it; None if the group has no such name."""
+    """Import and return the object that an entry point refers to; None if the group has no such name."""
     entry_point = _read(group).get(name)
     if entry_point is None:
         return None
@@ -132,7 +132,7 @@ def load(group: str, name: str) -> Any:
 
 
 def load_all(group: str) -> dict[str, Any]:
-    """Import all entry points of a group and return the objects by name; skip failed imports with a warning."""
+    """Import all entry points in a group and return the objects by name; skip failed imports with a warning."""
     objects = {}
     for name in available(group):
         try:
@@ -158,7 +158,7 @@ def imported_modules() -> tuple[str, ...]:
 
 
 def import_object(name: str) -> Any:
-    """Import the object named `package.module:attribute` and return it."""
+    """Import and return the object named `package.module:attribute`."""
     module_name, _, path = name.partition(":")
     value: Any = import_module(module_name)
     for part in path.split("."):

@@ -11,7 +11,7 @@ from palestra.errors import BadValue
 __all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "nth_seed"]
 
 _64 = (1 << 64) - 1
-_GOLDEN = 0x9E3779B97F4A7C15  # increment of the state of SplitMix64 per random number
+_GOLDEN = 0x9E3779B97F4A7C15  # amount by which SplitMix64's state increases per random number
 _EARLY = 12  # number of random numbers to generate with SplitMix64 before seeding a Mersenne Twister
 
 

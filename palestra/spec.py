@@ -17,13 +17,13 @@ _ID = re.compile(
 
 SPLITS = ("train", "test")
 TEST_DIGITS = frozenset("02")  # a task whose fingerprint starts with one of these hexadecimal digits is held out
-MAX_UNEARNED = 0.35  # a higher success rate of a player without skill needs a `rates_reason`
+MAX_UNEARNED = 0.35  # a higher success rate for a player without skill needs a `rates_reason`
 RATES_REASONS = ("few_answers", "easy_by_design")
 UNBOUNDED = (float("-inf"), float("inf"))  # reward range of an env that does not declare one
 
 
 class EnvId(NamedTuple):
-    """The parts of an id of the form `family:Name-vN[-variant]`; ids of data sets have no version."""
+    """The parts of an id of the form `family:Name-vN[-variant]`; dataset ids have no version."""
 
     family: str
     name: str
@@ -68,7 +68,7 @@ class EnvSpec:
     entry_point: str  # "package.module:Class"; imported when an env is built
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     summary: str = ""  # one-line description for tables
-    reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step; UNBOUNDED if not declared
+    reward_range: tuple[float, float] = UNBOUNDED  # reward range of a single step; UNBOUNDED if not declared
     expert_success: float | None = None  # measured success rate; 1.0 means every seed; None if there is no expert
     random_success: float | None = None  # measured success rate of the random player
     echo_success: float | None = None  # measured success rate of a player that answers with parts of the prompt
@@ -77,11 +77,11 @@ class EnvSpec:
     splits: tuple[str, ...] = ()  # ("train", "test"): accepts split= and holds tasks out; (): fresh seeds only
     seeded: bool = True  # whether the task depends on the seed
     extra: str | None = None  # pip extra that the environment requires
-    needs_data: bool = False  # whether the tasks come from a downloaded data set or a user's file
+    needs_data: bool = False  # whether the tasks come from a downloaded dataset or a user's file
 
     @property
     def parts(self) -> EnvId:
-        """The parts of the id, of the id at the end of a URL, or of `module:Class` (the module and the class)."""
+        """The parts of the id, of the id at the end of a URL, or of `module:Class`."""
         name = self.id
         if "://" in name:
             name = name.partition("?")[0].rpartition("/")[2]

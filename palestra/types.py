@@ -34,7 +34,7 @@ class Call:
 
     prompt_ids: list[int]  # empty if the engine returns no ids; `prompt` then contains the messages
     ids: list[int]  # sampled token ids, never re-tokenized
-    logprobs: list[float]  # log-probability of each sampled id at temperature 1, without top-p or top-k
+    logprobs: list[float]  # log-probability of each sampled id at temperature 1 and without top-p or top-k
     finish: str  # "stop" or "length"
     version: int  # version of the weights
     kind: str = "act"  # "act", "reflect" or "summary"

@@ -19,18 +19,18 @@ Weighting = Literal["return", "equal", "task"]
 
 @dataclass(frozen=True, kw_only=True)
 class AgentEvolConfig(CloningConfig):
-    """Options of AgentEvol. `data` is an optional base set of trajectories that every round trains on."""
+    """Options for AgentEvol. `data` is an optional base set of trajectories that every round trains on."""
 
     clone_into: Literal["start", "current"] = option(
         "start",
-        "Model from which each round starts training: start is the model before the first round, "
-        "current is the latest model.",
+        "Model from which each round starts training: 'start' is the model before the first round, "
+        "'current' is the latest model.",
         flag="evolve_from",
         choices=("start", "current"),
     )
     weighting: Weighting = option(
         "return",
-        "Weight of a successful trajectory in the loss: return uses its return, equal uses 1, and task "
+        "Weight of a successful trajectory in the loss: 'return' uses its return, 'equal' uses 1, and 'task' "
         "uses 1 divided by the number of successes in its task.",
         flag="evolve_weight",
         choices=("return", "equal", "task"),
@@ -85,7 +85,7 @@ class AgentEvol(Algorithm[AgentEvolConfig]):
 
 
 def successes(trajectories: Sequence[Trajectory], *, per_task: int | None = None) -> list[Trajectory]:
-    """Return the successful trajectories; drop those that repeat the actions of an earlier one in the same task.
+    """Return the successful trajectories; drop those that repeat an earlier trajectory's actions in the same task.
 
     `per_task` limits the number per task, so that easy tasks do not dominate.
     """
@@ -113,7 +113,7 @@ def next_set(
     base_weight: float = 1.0,
     per_task: int | None = None,
 ) -> list[Weighted]:
-    """Return the base set followed by the successes of `explored`, each with its weight.
+    """Return the base set followed by the successes in `explored`, each with its weight.
 
     The base set is part of every round, which keeps the policy from drifting. The weight of an explored trajectory is
     its return ("return", as published), 1 ("equal"), or 1 divided by the number of successes in its task ("task").

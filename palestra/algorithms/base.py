@@ -1,6 +1,6 @@
-"""Base classes of algorithms. A subclass declares its requirements, its advantage estimator and its loss.
+"""Base classes for algorithms. A subclass declares its requirements, its advantage estimator and its loss.
 
-An algorithm is one file with two classes: a config dataclass with its options and the algorithm. `palestra train`
+An algorithm is one file with two classes: a config dataclass for its options and the algorithm itself. `palestra train`
 generates its flags from the config, and the attributes of the class determine whether a critic and a reference model
 are needed and which trainer is used. See docs/algorithms.md.
 """
@@ -27,7 +27,7 @@ TrainerKind = Literal["online", "cloning", "preference", "evolution"]
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig:
-    """Options of an algorithm: keys of the `[algorithm]` table of a recipe and flags of `palestra train`."""
+    """Options for an algorithm: keys in a recipe's `[algorithm]` table, and flags of `palestra train`."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -49,7 +49,7 @@ class Algorithm(ABC, Generic[C]):
     needs_data: ClassVar[bool] = False  # whether the algorithm trains on stored trajectories (option `data`)
     needs_groups: ClassVar[bool] = False  # whether the algorithm compares several episodes of the same task
     needs_critic: ClassVar[bool] = False
-    # Overrides of the general defaults by flag name. A pair contains the values for an untrained and a trained model.
+    # Defaults that override the general ones, by flag name. A pair has the values for an untrained and a trained model.
     defaults: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, config: C | None = None, **options: Any) -> None:
@@ -76,7 +76,7 @@ class Algorithm(ABC, Generic[C]):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyGradientConfig(AlgorithmConfig):
-    """Options of every policy-gradient algorithm."""
+    """Options for every policy-gradient algorithm."""
 
     gamma: float = option(
         1.0, "Discount factor per turn; lower it to favor short episodes and immediate rewards.", at_least=0, at_most=1
@@ -101,7 +101,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     kl: float = option(
         0.0,
-        "Coefficient of the KL penalty relative to the model at the start of RL; 0 disables the penalty "
+        "Coefficient of the penalty on the KL from the model at the start of RL; 0 disables the penalty "
         "and the reference model.",
         at_least=0,
     )
@@ -112,7 +112,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     kl_in: Literal["loss", "reward"] = option(
         "loss",
-        "Placement of the KL penalty: loss adds it to the loss, reward subtracts it from the rewards.",
+        "Placement of the KL penalty: 'loss' adds it to the loss, 'reward' subtracts it from the rewards.",
         choices=("loss", "reward"),
     )
     target_kl: float = option(
@@ -189,7 +189,7 @@ class PolicyGradient(Algorithm[G]):
         """Return the advantages of a batch. This must be a pure function; it may use statistics over all episodes."""
 
     def loss_options(self, *, stale: bool = False) -> LossOptions:
-        """Return the options of the policy loss; `stale` is True if the batch contains samples of older weights."""
+        """Return the options for the policy loss; `stale` is True if the batch contains samples from older weights."""
         config = self.config
         masked = stale and config.is_mask_high > 0
         return LossOptions(
@@ -204,7 +204,7 @@ class PolicyGradient(Algorithm[G]):
         )
 
     def loss(self, inputs: LossInputs, denominators: Denominators, *, stale: bool = False) -> LossOutput:
-        """Return the policy loss of a micro-batch."""
+        """Return the policy loss on a micro-batch."""
         from palestra.algorithms.losses import policy_loss
 
         return policy_loss(inputs, denominators, self.loss_options(stale=stale))
@@ -212,7 +212,7 @@ class PolicyGradient(Algorithm[G]):
     def critic_loss(
         self, values: Tensor, returns: Tensor, mask: Tensor, *, denominator: float, old_values: Tensor | None
     ) -> LossOutput:
-        """Return the loss of the critic on a micro-batch; called only if `needs_critic` is True."""
+        """Return the critic's loss on a micro-batch; called only if `needs_critic` is True."""
         from palestra.algorithms.losses import value_loss
 
         return value_loss(values, returns, mask, denominator=denominator, old_values=old_values)

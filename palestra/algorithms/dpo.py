@@ -1,4 +1,4 @@
-"""DPO (Direct Preference Optimization) on pairs of trajectories of the same task."""
+"""DPO (Direct Preference Optimization) on pairs of trajectories from the same task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DPOConfig(DataConfig):
-    """Options of DPO."""
+    """Options for DPO."""
 
     beta: float = option(
         0.1,
@@ -54,7 +54,7 @@ class DPOConfig(DataConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two trajectories of one task, one preferred over the other."""
+    """Two trajectories from one task, one preferred over the other."""
 
     chosen: Trajectory
     rejected: Trajectory
@@ -89,7 +89,7 @@ class DPO(Algorithm[DPOConfig]):
         return pairs
 
     def loss(self, chosen: Tensor, rejected: Tensor, ref_chosen: Tensor, ref_rejected: Tensor) -> LossOutput:
-        """Return the loss of a batch of pairs from the log-probabilities of whole trajectories, [P] each."""
+        """Return the loss on a batch of pairs, given the log-probabilities of whole trajectories, [P] each."""
         from palestra.algorithms.losses import dpo_loss
 
         config = self.config
@@ -149,5 +149,5 @@ def make_pairs(
 
 
 def task_key(trajectory: Trajectory) -> Hashable:
-    """Return the key that trajectories of the same task share."""
+    """Return the key that trajectories from the same task share."""
     return trajectory.env_id, trajectory.seed, json.dumps(trajectory.kwargs, sort_keys=True, default=repr)

@@ -1,4 +1,4 @@
-"""Inputs and outputs of advantage estimators: episodes as numbers, returns, and advantages per turn or token."""
+"""Inputs and outputs of advantage estimators: numeric episode data, returns, and advantages per turn or token."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from palestra.rollout.types import Trajectory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """The rewards, values and other numbers of a trajectory that advantage estimators use."""
+    """The rewards, values and other numbers from a trajectory that advantage estimators use."""
 
     rewards: Sequence[float]  # one per turn
     group: int = 0
     env_id: str = ""
     seed: int | None = None
     truncated: bool = False  # stopped by the horizon or context window, so the value of the last state is not 0
-    values: Sequence[float] | None = None  # critic value at the end of the observation of each turn
+    values: Sequence[float] | None = None  # critic value at the end of each turn's observation
     last_value: float = 0.0  # critic value of the state after the last turn; used only if truncated
     kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn
     token_turns: Sequence[int] | None = None  # turn of each sampled token, in order; for token-level critics
@@ -51,7 +51,7 @@ class Episode:
         kl: Sequence[float] | None = None,
         token_values: Sequence[float] | None = None,
     ) -> Self:
-        """Build the episode of a finished trajectory; raise BadValue if the trajectory failed."""
+        """Build an episode from a finished trajectory; raise BadValue if the trajectory failed."""
         if trajectory.failure is not None:
             raise BadValue(
                 f"the episode of {trajectory.env_id} with seed {trajectory.seed} failed at the "
@@ -80,7 +80,7 @@ class Episode:
 
     @property
     def task(self) -> Hashable:
-        """Key shared by the episodes of a task. It includes the seed, since group numbers repeat across rollouts."""
+        """Key shared by a task's episodes. It includes the seed, since group numbers repeat across rollouts."""
         return self.env_id, self.group, self.seed
 
     def penalized_rewards(self, kl_coef: float) -> list[float]:
@@ -104,10 +104,10 @@ def _check(label: str, name: str, numbers: Sequence[float] | None, count: int) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advantages:
-    """Advantages of a batch: one row per episode with one number per turn or sampled token (see `level`)."""
+    """Advantages for a batch: one row per episode, with one number per turn or sampled token (see `level`)."""
 
     advantages: list[list[float]]
-    returns: list[list[float]] | None = None  # regression targets of the critic
+    returns: list[list[float]] | None = None  # regression targets for the critic
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -129,7 +129,7 @@ def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
 
 
 def turn_returns(episodes: Sequence[Episode], *, gamma: float, kl_coef: float = 0.0) -> list[list[float]]:
-    """Return the return-to-go of every turn of a batch, after the KL penalty."""
+    """Return the return-to-go for every turn in a batch, after the KL penalty."""
     return [returns_to_go(episode.penalized_rewards(kl_coef), gamma) for episode in episodes]
 
 
@@ -140,7 +140,7 @@ def to_tokens(per_turn: Sequence[float], turn_index: Sequence[int]) -> list[floa
 
 
 def to_turns(per_token: Sequence[float], turn_index: Sequence[int], turns: int) -> list[float]:
-    """Sum the values of the tokens of each turn; ignore tokens that the policy did not sample (index below 0)."""
+    """Sum the token values in each turn; ignore tokens that the policy did not sample (index below 0)."""
     _check_turns(turn_index, turns)
     sums = [0.0] * turns
     for number, turn in zip(per_token, turn_index, strict=True):

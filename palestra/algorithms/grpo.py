@@ -1,4 +1,4 @@
-"""GRPO and Dr. GRPO: compare each episode with the other episodes of its task."""
+"""GRPO and Dr. GRPO: compare each episode with the other episodes on its task."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ Singleton = Literal["zero", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupConfig(PolicyGradientConfig):
-    """Options of algorithms that compare the episodes of a group."""
+    """Options for algorithms that compare the episodes in a group."""
 
     singleton: Singleton = option(
         "zero",
-        "Treatment of a group in which all episodes but one failed: zero sets the advantage of that "
-        "episode to 0, error stops training.",
+        "Treatment of a group in which all episodes but one failed: 'zero' sets the advantage of that "
+        "episode to 0, 'error' stops training.",
         choices=("zero", "error"),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(GroupConfig):
-    """Options of GRPO."""
+    """Options for GRPO."""
 
     normalize: Literal["std", "none"] = option(
         "std",
-        "Scaling of the advantages: std divides them by the standard deviation of the group, none leaves "
+        "Scaling of the advantages: 'std' divides them by the group's standard deviation, 'none' leaves "
         "them unscaled as in Dr. GRPO.",
         choices=("std", "none"),
     )
 
 
 def group_sizes(name: str, episodes: Sequence[Episode], singleton: Singleton) -> Counter[Hashable]:
-    """Count the episodes of each task. A group may be smaller than configured, since failed episodes are excluded."""
+    """Count the episodes on each task. A group may be smaller than configured, since failed episodes are excluded."""
     sizes = Counter(episode.task for episode in episodes)
     single = next((episode for episode in episodes if sizes[episode.task] == 1), None)
     if single is not None and singleton == "error":
@@ -53,7 +53,7 @@ def group_sizes(name: str, episodes: Sequence[Episode], singleton: Singleton) ->
 
 
 def singleton_fraction(sizes: Counter[Hashable]) -> dict[str, float]:
-    """Return the metric `singleton`: the fraction of groups with only one episode."""
+    """Return the `singleton` metric: the fraction of groups with only one episode."""
     return {"singleton": sum(size == 1 for size in sizes.values()) / len(sizes) if sizes else 0.0}
 
 

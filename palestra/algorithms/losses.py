@@ -1,10 +1,10 @@
 """Losses over micro-batches of token samples: pure functions of tensors. Requires torch.
 
 Shapes: B rows, T tokens per row, P preference pairs. A mask selects the tokens that the policy sampled; values at other
-positions (padding, prompts, NaN) affect neither a loss nor a gradient.
+positions (padding, prompts, NaN) affect neither the loss nor the gradient.
 
 A batch is too large for one backward pass, so it is split into micro-batches. Every loss divides by the counts of the
-whole batch (`Denominators`) rather than those of the micro-batch, so the sum over micro-batches is the loss of the
+whole batch (`Denominators`) rather than those of the micro-batch, so the sum over micro-batches is the loss on the
 batch for any split, padding or packing. Metrics are combined in the same way (see `combine`).
 """
 
@@ -26,11 +26,11 @@ MAX_LOG_RATIO = 20.0  # in nats; larger log-ratios are clamped to avoid overflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denominators:
-    """Token and sequence counts of the whole batch. The counts of micro-batches and ranks can be added."""
+    """Token and sequence counts of the whole batch. The counts from micro-batches and ranks can be added."""
 
     tokens: float  # weighted number of sampled tokens
     sequences: float  # weighted number of sequences with a sampled token
-    length: float = 1.0  # constant divisor of Dr. GRPO: maximum number of sampled tokens per sequence
+    length: float = 1.0  # Dr. GRPO's constant divisor: maximum number of sampled tokens per sequence
 
     @classmethod
     def of(
@@ -59,7 +59,7 @@ class LossInputs:
 
     Three policies may differ: the sampling policy (`old_logprobs`), the policy being trained (`logprobs`) and the
     proximal policy, around which ratios are clipped. The proximal policy is the sampling policy unless
-    `proximal_logprobs` is set: for samples of older weights, it has the weights at the start of the step.
+    `proximal_logprobs` is set: for samples from older weights, it has the weights at the start of the step.
     """
 
     logprobs: Tensor  # with gradient
@@ -78,14 +78,14 @@ class LossInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossOutput:
-    """Contribution of a micro-batch to the loss and metrics of its batch."""
+    """Contribution of a micro-batch to its batch's loss and metrics."""
 
     loss: Tensor
     metrics: dict[str, Tensor]  # without gradient; combined by maximum (_max), minimum (_min) or sum (all other names)
 
 
 def combine(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Combine the metrics of micro-batches into those of their batch."""
+    """Combine micro-batch metrics into batch metrics."""
     metrics: dict[str, float] = {}
     for part in parts:
         for name, tensor in part.items():
@@ -233,7 +233,7 @@ def kl_estimate(
     k2 = d^2 / 2               biased to third order, never negative; the expected gradient is that of the KL
     k3 = exp(-d) - 1 + d       unbiased, never negative; the expected gradient is that of KL(ref || p)
 
-    `straight_through` combines the value of the estimator with the gradient of k2. Expectations are over samples of p.
+    `straight_through` combines the estimator's value with the gradient of k2. Expectations are over samples from p.
     """
     d = logprobs - ref_logprobs
     k2 = d.square() / 2
@@ -248,7 +248,7 @@ def kl_estimate(
 
 
 def kl_reward(logprobs: Tensor, ref_logprobs: Tensor, mask: Tensor, estimator: KLEstimator = "k1") -> Tensor:
-    """Return the KL of each sampled token [B, T] and 0 elsewhere; `to_turns` sums it for `Episode.kl`."""
+    """Return the KL at each sampled token [B, T] and 0 elsewhere; `to_turns` sums it for `Episode.kl`."""
     valid = mask.bool()
     with torch.no_grad():
         return kl_estimate(logprobs.masked_fill(~valid, 0.0), ref_logprobs.masked_fill(~valid, 0.0), estimator)

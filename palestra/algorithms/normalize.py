@@ -26,7 +26,7 @@ def normalize(
 ) -> tuple[list[list[float]], dict[str, float]]:
     """Subtract the mean over all rows with the same key; with `scale`, also divide by their standard deviation.
 
-    Every number has the same weight, so longer rows have more influence. If the numbers of a key have no variance, its
+    Every number has the same weight, so longer rows have more influence. If the numbers for a key have no variance, its
     rows become zero, never NaN; the metric `zero_variance` is the fraction of such keys.
     """
     pools: dict[Hashable, list[float]] = {}
@@ -43,5 +43,5 @@ def normalize(
 
 
 def env_keys(episodes: Sequence[Episode], per_env: bool) -> list[Hashable]:
-    """Return the normalization key of each episode: its environment, or one key for the whole batch."""
+    """Return each episode's normalization key: its environment, or one key for the whole batch."""
     return [episode.env_id if per_env else None for episode in episodes]

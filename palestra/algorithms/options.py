@@ -12,7 +12,7 @@ from palestra.errors import BadValue
 Aggregate = Literal["token", "sequence", "constant"]
 KLEstimator = Literal["k1", "k2", "k3"]
 
-NO_AUTO: Any = object()  # sentinel: the default does not depend on the model
+NO_AUTO: Any = object()  # sentinel that means the default does not depend on the model
 
 
 def option(
@@ -60,7 +60,7 @@ def kind_of(owner: type, name: str) -> type:
 
 
 def check_options(config: Any) -> None:
-    """Check the type and range of every option of a config; raise BadValue for the first invalid one."""
+    """Check the type and range of every option in a config; raise BadValue for the first invalid one."""
     for item in fields(config):
         value = getattr(config, item.name)
         if value is None and item.metadata.get("auto"):
@@ -102,7 +102,7 @@ def _check_range(name: str, value: Any, limits: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossOptions:
-    """Options of `losses.policy_loss`. The defaults are those of PPO: a symmetric clip and a mean over tokens."""
+    """Options for `losses.policy_loss`. The defaults are PPO's: a symmetric clip and a mean over tokens."""
 
     clip_low: float | None = 0.2  # the ratio is clipped at 1 - clip_low; None disables the lower clip
     clip_high: float | None = 0.2  # the ratio is clipped at 1 + clip_high; None disables the upper clip
@@ -111,7 +111,7 @@ class LossOptions:
     is_mask: tuple[float, float] | None = None  # mask tokens whose importance weight is outside this interval
     kl_coef: float = 0.0  # coefficient of the KL to the reference model in the loss
     kl_estimator: KLEstimator = "k3"
-    kl_straight_through: bool = False  # use the value of the estimator and the gradient of k2
+    kl_straight_through: bool = False  # use the estimator's value and the gradient of k2
     entropy_coef: float = 0.0
 
     def __post_init__(self) -> None:

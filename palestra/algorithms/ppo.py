@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig(PolicyGradientConfig):
-    """Options of PPO."""
+    """Options for PPO."""
 
     lam: float = option(
         0.95,
@@ -35,13 +35,13 @@ class PPOConfig(PolicyGradientConfig):
     value_lr: float = option(1e-3, "Learning rate of the critic.", at_least=0)
     value_clip: float = option(
         0.2,
-        "Clip the values of the critic to within this distance of the values before the update; 0 disables clipping.",
+        "Clip the critic's values to within this distance of the values before the update; 0 disables clipping.",
         at_least=0,
     )
 
 
 class TokenPPOConfig(PPOConfig):
-    """Options of PPO with one critic value per token."""
+    """Options for PPO with one critic value per token."""
 
 
 def turn_gae(
@@ -49,7 +49,7 @@ def turn_gae(
 ) -> list[float]:
     """A_t = d_t + gamma lam A_{t+1};  d_t = r_t + gamma V_{t+1} - V_t.
 
-    V_t is the value at the end of the observation of turn t. `last_value` is V after the last turn: 0 if the episode
+    V_t is the value at the end of turn t's observation. `last_value` is V after the last turn: 0 if the episode
     terminated, the critic's estimate if it was truncated.
     """
     advantages: list[float] = []
@@ -105,8 +105,8 @@ def explained_variance(returns: Sequence[Sequence[float]], values: Sequence[Sequ
 class PPO(PolicyGradient[PPOConfig]):
     """A = GAE over turns (`turn_gae`) with critic targets A + V; with `whiten`, (A - mean(A)) / std(A).
 
-    Rewards are r_t - kl KL_t. The mean and standard deviation are computed over all turns of an environment
-    (`normalize_per_env`) or of the batch; the targets of the critic are never normalized.
+    Rewards are r_t - kl KL_t. The mean and standard deviation are computed over all turns in an environment
+    (`normalize_per_env`) or in the batch; the critic's targets are never normalized.
     """
 
     name: ClassVar[str] = "ppo"
@@ -156,7 +156,7 @@ class PPO(PolicyGradient[PPOConfig]):
 class TokenPPO(PPO):
     """PPO with a critic value before every sampled token (`token_gae`) and one advantage per sampled token.
 
-    The reward of a turn is assigned to its last sampled token. Gamma is applied only between turns.
+    A turn's reward is assigned to its last sampled token. Gamma is applied only between turns.
     """
 
     name: ClassVar[str] = "ppo_token"

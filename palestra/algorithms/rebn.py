@@ -14,7 +14,7 @@ from palestra.algorithms.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ReBNConfig(PolicyGradientConfig):
-    """Options of ReBN."""
+    """Options for ReBN."""
 
     normalize_per_env: bool = option(
         True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."
@@ -29,7 +29,7 @@ class ReBNConfig(PolicyGradientConfig):
 class ReBN(PolicyGradient[ReBNConfig]):
     """A_t = (G_t - mean(G)) / std(G); G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
 
-    The mean and standard deviation are computed over all turns of the batch rather than over episodes.
+    The mean and standard deviation are computed over all turns in the batch rather than over episodes.
     `normalize_per_env` computes them separately for each environment, so that an environment with large rewards does
     not dominate the others. `normalize_per_turn` computes them separately for each turn number (all first turns, all
     second turns, ...), which removes the part of the return that depends only on the turn number.

@@ -1,4 +1,4 @@
-"""REINFORCE: use the return-to-go of a turn as its advantage."""
+"""REINFORCE: use each turn's return-to-go as its advantage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.algorithms.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforceConfig(PolicyGradientConfig):
-    """Options of REINFORCE."""
+    """Options for REINFORCE."""
 
     baseline: bool = option(
         False, "Subtract the mean return from every return, which reduces the variance of the gradient."
@@ -27,7 +27,7 @@ class ReinforceConfig(PolicyGradientConfig):
 class Reinforce(PolicyGradient[ReinforceConfig]):
     """A_t = G_t, or G_t - mean(G) with `baseline`; G_t = sum_{k>=t} gamma^{k-t} (r_k - kl KL_k).
 
-    The mean is computed over all turns of the same environment, or of the whole batch if `normalize_per_env` is False.
+    The mean is computed over all turns in the same environment, or in the whole batch if `normalize_per_env` is False.
     """
 
     name: ClassVar[str] = "reinforce"

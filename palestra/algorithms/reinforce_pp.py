@@ -14,7 +14,7 @@ from palestra.algorithms.options import option
 
 @dataclass(frozen=True, kw_only=True)
 class ReinforcePPConfig(PolicyGradientConfig):
-    """Options of REINFORCE++."""
+    """Options for REINFORCE++."""
 
     normalize_per_env: bool = option(
         True, "Compute the mean and standard deviation for each environment separately instead of over the whole batch."

@@ -1,4 +1,4 @@
-"""RLOO: compare each episode with the mean of the other episodes of its task."""
+"""RLOO: compare each episode with the mean of the other episodes on its task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from palestra.algorithms.normalize import normalize
 
 
 class RLOOConfig(GroupConfig):
-    """Options of RLOO."""
+    """Options for RLOO."""
 
 
 class RLOO(PolicyGradient[RLOOConfig]):

@@ -1,4 +1,4 @@
-"""SFT (supervised fine-tuning): train on the actions of stored trajectories."""
+"""SFT (supervised fine-tuning): train on the actions in stored trajectories."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from palestra.rollout.types import Trajectory
 
 Keep = Literal["success", "all"]
 
-# Defaults of training on trajectories; a pair contains the values for an untrained and a trained model.
+# Defaults for training on trajectories; a pair contains the values for an untrained and a trained model.
 CLONING_DEFAULTS: Mapping[str, Any] = {"optimizer": "adamw", "minibatches": 1, "lr": (1e-3, 1e-5)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig(AlgorithmConfig):
-    """Options of algorithms that read stored trajectories."""
+    """Options for algorithms that read stored trajectories."""
 
     data: tuple[str, ...] = option(
         (),
@@ -30,11 +30,11 @@ class DataConfig(AlgorithmConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CloningConfig(DataConfig):
-    """Options of algorithms that train on the actions of trajectories (behavior cloning)."""
+    """Options for algorithms that train on the actions in trajectories (behavior cloning)."""
 
     keep: Keep = option(
         "success",
-        "Stored trajectories to train on: success selects the successful ones, all selects every trajectory.",
+        "Stored trajectories to train on: 'success' selects the successful ones, 'all' selects every trajectory.",
         flag="data_keep",
         choices=("success", "all"),
     )
@@ -53,17 +53,17 @@ class CloningConfig(DataConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SFTConfig(CloningConfig):
-    """Options of SFT."""
+    """Options for SFT."""
 
     observations: bool = option(
         False,
-        "Also train on the tokens of observations, which teaches an untrained model the language of the environment.",
+        "Also train on the tokens of observations, which teaches an untrained model the environment's language.",
         flag="data_observations",
     )
 
 
 class SFT(Algorithm[SFTConfig]):
-    """L = -mean(log p) over the tokens of the selected trajectories' actions."""
+    """L = -mean(log p) over the action tokens in the selected trajectories."""
 
     name: ClassVar[str] = "sft"
     config_class: ClassVar[type[AlgorithmConfig]] = SFTConfig
@@ -77,14 +77,14 @@ class SFT(Algorithm[SFTConfig]):
         return self.config.select(trajectories)
 
     def turn_weights(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        """Return the weight of each turn in the loss."""
+        """Return each turn's weight in the loss."""
         return turn_weights(trajectories, [1.0] * len(trajectories), skip_invalid=self.config.skip_invalid)
 
 
 def sft_weights(
     trajectories: Sequence[Trajectory], *, keep: Keep = "success", skip_invalid: bool = False
 ) -> list[list[float]]:
-    """Return weight 1 for every turn of the trajectories to train on and 0 for all other turns.
+    """Return weight 1 for every turn in the trajectories to train on and 0 for all other turns.
 
     The loss is sum(-w log p) / sum(w) over sampled tokens; prompts and observations have no weight. Failed episodes
     have weight 0 regardless of `keep`. With `skip_invalid`, turns whose action the environment rejected have weight 0

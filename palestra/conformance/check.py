@@ -1,4 +1,4 @@
-"""Check every invariant on one environment; return a report, or raise an error with code that reproduces the defect."""
+"""Check an environment's invariants; return a report, or raise an error with code that reproduces the defect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
-UNEARNED_EPISODES = 8  # episodes for the spot checks of the echo and the constant player
+UNEARNED_EPISODES = 8  # number of episodes for the spot checks with the echo and constant players
 UNEARNED_SECONDS = 0.15  # time limit for each of these spot checks
 
 
@@ -92,7 +92,7 @@ def _run(
     recordings = sorted(recordings[:12], key=lambda recording: len(recording.actions))[
         :8
     ]  # short episodes reveal the same defects as long ones
-    # Side effects are checked first because they are the cause of differences between replays.
+    # Side effects are checked first because they cause differences between replays.
     invariants.no_side_effects(subject, allow)
     invariants.determinism(subject, recordings)
     passed("determinism")
@@ -144,7 +144,7 @@ def _record(subject: Subject, player: Player, episodes: int, seconds: float) -> 
 
 
 def _unearned_rates(subject: Subject, expert_recordings: list[Recording]) -> tuple[Rate, Rate | None]:
-    """Return the rates of the echo and the constant player on a few episodes."""
+    """Return the success rates of the echo and constant players on a few episodes."""
     limits: dict[str, Any] = {"seconds": UNEARNED_SECONDS, "min_episodes": 1}
     with subject.make() as env:
         subject.reset(env, SEEDS[0])

@@ -1,4 +1,4 @@
-"""Check the invariants of an environment, with one function per invariant.
+"""Check an environment's invariants, with one function per invariant.
 
 Each function raises `ConformanceError` through `Subject.fail` if the environment violates its invariant.
 """
@@ -386,7 +386,7 @@ def prompt(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def cleanup(subject: Subject) -> None:
-    """Check that an env leaves no thread, file or process behind after `close`."""
+    """Check that an env leaves no threads, open files or processes behind after `close`."""
 
     def live() -> None:
         env = subject.make()
@@ -396,7 +396,7 @@ def cleanup(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # opens resources that are opened once per process, which are not leaks
+    live()  # opens the resources that are opened only once per process, which are not leaks
     before = OpenResources.now()
     for _ in range(3):
         live()

@@ -1,6 +1,6 @@
 """Players without skill: the echo player replies with parts of the observation, the constant player with fixed actions.
 
-Each consists of several strategies, and its success rate is that of its best strategy. A high rate means that rewards
+Each player has several strategies, and its success rate is that of its best strategy. A high rate means that rewards
 can be earned without solving the task.
 """
 
@@ -109,9 +109,9 @@ PARTS: dict[str, Extract] = {
 
 
 def echo_reply(env: Env, observation: Observation, part: str, number: int = 0) -> str:
-    """Return the reply with this part of the observation, or the example action if the observation has no such part.
+    """Return a reply with this part of the observation, or the example action if the observation has no such part.
 
-    `number` selects one of the formats of the environment, such as `search[...]` or `click[...]`.
+    `number` selects one of the environment's formats, such as `search[...]` or `click[...]`.
     """
     example = env.example_action()
     text = _question(text_of(observation), example)
@@ -120,7 +120,7 @@ def echo_reply(env: Env, observation: Observation, part: str, number: int = 0) -
 
 
 def echo_strategies(env: Env) -> list[Strategy]:
-    """Return one strategy per part of an observation and format of an action; `env` must have been reset."""
+    """Return one strategy for each observation part and action format; `env` must have been reset."""
 
     def strategy(part: str, number: int) -> Strategy:
         return lambda env, observation: echo_reply(env, observation, part, number)
@@ -129,10 +129,10 @@ def echo_strategies(env: Env) -> list[Strategy]:
 
 
 def constant_strategies(actions: Iterable[Sequence[str]]) -> list[Strategy]:
-    """Return strategies that always take the same action: those that the expert takes most often.
+    """Return strategies that always repeat one action, using the actions that the expert takes most often.
 
-    `actions` contains the expert's actions in each of several episodes. The first and the last action of an episode
-    are counted separately, because the last one is often an answer.
+    `actions` contains the expert's actions in each of several episodes. The first and last actions in an episode
+    are counted separately, because the last action is often the answer.
     """
     episodes = [episode for episode in actions if episode]
     counts = (
@@ -155,7 +155,7 @@ def _question(text: str, example: str) -> str:
 
 
 def _formats(example: str) -> list[Callable[[str], str]]:
-    """Return functions that write an answer in the format of an environment, which its example action shows."""
+    """Return functions that write an answer in the environment's formats, which its example action shows."""
     if "\\boxed{" in example:
         return [boxed]
     if "```" in example:

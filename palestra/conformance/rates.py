@@ -1,4 +1,4 @@
-"""Measure the success rates of the expert and of the random, echo and constant players."""
+"""Measure the success rates of the expert, random, echo and constant players."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 Player = Literal["expert", "random", "echo", "constant"]
 
 MAX_TURNS_WITHOUT_BUDGET = 1_000  # episodes of an env without a turn limit stop after this many turns
-SCREENED = 4  # number of episodes after which only the best strategies of a player continue
+SCREENED = 4  # number of episodes after which only a player's best strategies continue
 FINALISTS = 4  # number of strategies that continue
 TRAINING_SEED = 10**6  # first seed from which the constant player learns
 
@@ -59,7 +59,7 @@ def _tail(k: int, n: int, p: float) -> float:
 
 
 def next_action(env: Env, player: Player) -> str:
-    """Return the next action of the expert or the random player."""
+    """Return the expert's or the random player's next action."""
     if player == "random":
         return env.sample_random_action()
     action = env.expert_action() if player == "expert" else None
@@ -71,7 +71,7 @@ def next_action(env: Env, player: Player) -> str:
 def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: float = float("inf")) -> Rate:
     """Play one episode per seed; stop after about `seconds` seconds if at least three episodes have been played.
 
-    The rate of the echo and the constant player is that of their best strategy. All strategies play the first
+    The echo and constant players get the rate of their best strategy. All strategies play the first
     `SCREENED` seeds, and only the best ones play the others.
     """
     if player == "echo":
@@ -84,7 +84,7 @@ def success_rate(env: Env, player: Player, seeds: Iterable[int], *, seconds: flo
 
 
 def expert_actions(env: Env, seeds: Iterable[int], *, seconds: float) -> list[list[str]]:
-    """Return the actions of the expert in each episode; stop after about `seconds` seconds."""
+    """Return the expert's actions in each episode; stop after about `seconds` seconds."""
     episodes: list[list[str]] = []
     end = monotonic() + seconds
     for seed in seeds:
@@ -127,7 +127,7 @@ def best_rate(
 
 
 def _results(env: Env, strategies: Sequence[Strategy], seed: int) -> Iterator[bool]:
-    """Yield whether each strategy solves the task of a seed."""
+    """Yield, for each strategy, whether it solves the seed's task."""
     if env.max_turns != 1 or len(strategies) == 1:
         yield from (_episode(env, strategy, seed) for strategy in strategies)
         return

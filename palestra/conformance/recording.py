@@ -46,7 +46,7 @@ class Subject:
     code: str  # Python expression that builds the environment
     spec: EnvSpec | None
     factory: Callable[[], Env] | None  # builds the environment in a fresh process; None if that is impossible
-    busy_since: float = 0.0  # start time of the current call, for the watchdog; 0 if there is none
+    busy_since: float = 0.0  # start time of the current call, for the watchdog; 0 if no call is running
     current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of the current call
 
     def fail(

@@ -1,4 +1,4 @@
-"""Replay recordings in a fresh Python process, which has another hash seed and runs `palestra.conformance`."""
+"""Replay recordings in a fresh Python process that has a different hash seed and runs `palestra.conformance`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replay_in_process(
     snapshots: list[tuple[bytes, tuple[str, ...]]],
     hash_seed: int,
 ) -> tuple[list[list[str]], list[list[str]]]:
-    """Replay in another process; return the records of `recordings`, and of the steps taken after each snapshot."""
+    """Replay in another process; return the records for `recordings` and for the steps taken after each snapshot."""
     job = pickle.dumps({"factory": factory, "recordings": recordings, "snapshots": snapshots})
     child = subprocess.run(
         [sys.executable, "-m", "palestra.conformance"],

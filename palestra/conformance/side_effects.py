@@ -53,7 +53,7 @@ class SideEffectMonitor:
         caller = str(frame.f_globals.get("__name__", ""))
         module = caller.partition(".")[0]
         if caller.startswith("palestra.conformance."):
-            return  # ignore calls of the conformance suite itself
+            return  # ignore calls from the conformance suite itself
         if module in sys.stdlib_module_names and module not in _PASSES_ON:
             return
         place: FrameType | None = frame

@@ -1,4 +1,4 @@
-"""Check that the tasks of split="train" and split="test" do not overlap."""
+"""Check that the tasks in split="train" and split="test" do not overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 0.3  # maximum time per split, after the first three seeds
 
 
 def splits(subject: Subject) -> None:
-    """Check that an environment whose spec declares splits holds tasks out and reports fingerprints of its tasks."""
+    """Check that an environment whose spec declares splits holds tasks out and reports task fingerprints."""
     spec = subject.spec
     if spec is None or set(spec.splits) != set(SPLITS):
         return
@@ -32,7 +32,7 @@ def splits(subject: Subject) -> None:
 
 
 def _tasks(subject: Subject, split: str, count: int) -> dict[str, int]:
-    """Return the fingerprint of each task of a split, with the first seed that has it."""
+    """Return the fingerprint of each task in a split, with the first seed that has it."""
     tasks: dict[str, int] = {}
     end = monotonic() + SECONDS
     assert subject.spec is not None  # noqa: S101  # checked by the caller

@@ -1,7 +1,7 @@
-"""Build environments by name: registered ids, `module:Class`, URLs, and names of other libraries' environments.
+"""Build environments by name: registered ids, `module:Class`, URLs, and names from other libraries.
 
 Each family of built-in environments has a catalog, which is loaded when one of its ids is first looked up.
-docs/environment-names.md describes the forms of a name.
+docs/environment-names.md describes all forms of names.
 """
 
 from palestra.registry.factory import EnvFactory, make, preload

@@ -1,8 +1,8 @@
 """Map AgentGym's task numbers to environment ids, seeds and options.
 
-Task numbers of BabyAI, ScienceWorld and TextCraft have the same meaning as in AgentGym if `babyai:All-v0`,
+Task numbers for BabyAI, ScienceWorld and TextCraft have the same meaning as in AgentGym if `babyai:All-v0`,
 `sciworld:All-v0` or `textcraft:All-v0` is served. In all other cases, the numbers are distributed over the environments
-of the family: with n environments, task i is environment i mod n with seed i // n. `item_task` maps the item ids of
+in the family: with n environments, task i is environment i mod n with seed i // n. `item_task` maps the item ids in
 AgentGym's data files, such as "textcraft_12".
 """
 
@@ -18,7 +18,7 @@ BABYAI_ALL = "babyai:All-v0"
 SCIWORLD_ALL = "sciworld:All-v0"
 TEXTCRAFT_ALL = "textcraft:All-v0"
 WEBSHOP = "webshop:Shop-v0"
-# Number of AgentGym's first question in each test set of SearchQA; the sets follow each other.
+# Number of the first question in each of SearchQA's test sets; the sets are numbered one after the other.
 SEARCH_SETS = (
     ("search:NQ", 0),
     ("search:TriviaQA", 3_610),
@@ -32,7 +32,7 @@ SEARCH_QUESTIONS = 51_713  # larger numbers are training questions
 
 
 class Task(NamedTuple):
-    """Environment and reset arguments of one episode."""
+    """Environment and reset arguments for one episode."""
 
     env: str
     seed: int
@@ -46,7 +46,7 @@ def spread(ids: Sequence[str], number: int) -> Task:
 
 
 def babyai(ids: Sequence[str], number: int) -> Task:
-    """Return the task of level `number % 40 + 1` with seed `number // 40`, as in AgentGym."""
+    """Return the task at level `number % 40 + 1` with seed `number // 40`, as in AgentGym."""
     return Task(BABYAI_ALL, number, {}, {}) if BABYAI_ALL in ids else spread(ids, number)
 
 
@@ -58,7 +58,7 @@ def textcraft(ids: Sequence[str], number: int) -> Task:
 
 
 def sciworld(ids: Sequence[str], number: int) -> Task:
-    """Return task `number` of AgentGym, whose tasks are all variations of all task types, in order."""
+    """Return AgentGym's task `number`; its tasks are all variations of all task types, in order."""
     if SCIWORLD_ALL not in ids:
         return spread(ids, number)
     from palestra.envs.sciworld.tasks import agentgym_variations
@@ -92,7 +92,7 @@ def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
 
 
 def item_task(item_id: str) -> tuple[str, Task]:
-    """Return the AgentGym family of an item id and its task, which the seed and the keyword arguments determine."""
+    """Return the AgentGym family and the task for an item id; a seed and keyword arguments determine the task."""
     family, _, digits = item_id.rpartition("_")
     if family not in TASKS or not digits.isdecimal():
         raise BadValue(

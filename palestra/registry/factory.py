@@ -27,7 +27,7 @@ def make(
     """Build the environment `name`; `kwargs` override its registered keyword arguments.
 
     Args:
-        name: an id, `module:Class`, the URL of an environment on a server, or the name of an environment of another
+        name: an id, `module:Class`, the URL of an environment on a server, or the name of an environment from another
             library (gymnasium:CartPole-v1).
         seed: seed that the first `reset` without a seed uses.
         tools: names, tools or functions that the agent may call; `palestra.wrappers.Tools` has more settings.
@@ -98,7 +98,7 @@ def _tool(item: Any) -> Any:
 
 
 def preload(env_id: str) -> None:
-    """Import the module of an environment before its first use."""
+    """Import an environment's module before its first use."""
     _maker(get_spec(env_id))
 
 

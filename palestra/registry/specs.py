@@ -61,8 +61,8 @@ def register(
     """Register an environment under `env_id`.
 
     `entry_point` is "module:Class", a class, or a function that returns an Env. `make` passes it `kwargs` and any
-    further keyword arguments. The other arguments are the fields of `EnvSpec`; `reward_range` defaults to the attribute
-    of the class. An identical spec may be registered again, for example by a module that is imported twice.
+    further keyword arguments. The other arguments are the fields of `EnvSpec`; `reward_range` defaults to the class's
+    attribute. An identical spec may be registered again, for example by a module that is imported twice.
     """
     if reward_range is None:
         reward_range = getattr(entry_point, "reward_range", UNBOUNDED) if isinstance(entry_point, type) else UNBOUNDED
@@ -140,7 +140,7 @@ def _load_catalog(family: str) -> None:
 
 
 def _load_plugins(family: str | None = None) -> None:
-    """Load the plug-in whose name is `family`, or all plug-ins in the entry-point group `palestra.envs`."""
+    """Load the plug-in named `family`, or all plug-ins in the `palestra.envs` entry-point group."""
     for name in plugins.available("envs"):
         if family not in (None, name) or name in _loaded_plugins:
             continue
@@ -221,7 +221,7 @@ def get_registered_spec(env_id: str) -> EnvSpec:
 
 
 def with_split(name: str, kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Return the keyword arguments of `name` with `split` added, if it has splits and `kwargs` does not select one."""
+    """Return the keyword arguments for `name`, adding `split` if it has splits and `kwargs` does not select one."""
     if "split" in kwargs or "data_split" in kwargs or split not in get_spec(name).splits:
         return dict(kwargs)
     return {**kwargs, "split": split}
@@ -274,7 +274,7 @@ def _url_spec(url: str) -> EnvSpec:
 
 
 def list_envs(family: str | None = None) -> list[str]:
-    """Return all ids, or those of one family, in catalog order, followed by the ids of plug-ins."""
+    """Return all ids, or one family's ids, in catalog order, followed by ids from plug-ins."""
     if family is None or family not in CATALOGS:
         _load_plugins(family)
         _load_plugins()
