@@ -53,7 +53,7 @@ class MultiTurnOptions(TypedDict, total=False):
     """Keyword arguments common to all multi-turn environments."""
 
     error_reward: float  # reward for an invalid action (default 0.0)
-    split: str | None  # "train" or "test": only tasks of this part of the task space; None: all (default)
+    split: str | None  # "train" or "test" restricts tasks to that part of the task space; None uses all (default)
     stop_when_error: bool  # whether an invalid action ends the episode (default False)
 
 
@@ -97,11 +97,11 @@ class MultiTurnEnv(Env):
         """Apply an action, which may be any string; if it is invalid, set `invalid` and explain why in `text`."""
 
     def task_key(self) -> object:
-        """Return what identifies the task that `setup` sampled: equal keys mean the same task."""
+        """Return a key that identifies the task that `setup` sampled; equal keys mean the same task."""
         return self.prompt()
 
     def reset_info(self) -> dict[str, Any]:
-        """Return additional entries for the `info` of `reset`."""
+        """Return additional entries for the `info` that `reset` returns."""
         return {}
 
     def ends_after_error(self) -> bool:

@@ -37,8 +37,8 @@ class GameOptions(TypedDict, total=False):
     fail_reward: float  # reward for losing or running out of turns (default 0.0)
     invalid_action_reward: float  # reward for a well-formed move that breaks the rules (default 0.0)
     format_error_reward: float  # reward for an unreadable move, which ends the game (default -0.1)
-    split: str | None  # "train" or "test": only games of this part of the task space; None: all (default)
-    partial_credit: bool  # reward every increase of `progress` (default False); the total for a win stays the same
+    split: str | None  # "train" or "test" restricts games to that part of the task space; None uses all (default)
+    partial_credit: bool  # whether to reward increases in `progress` (default False); the total for a win is unchanged
 
 
 class LanguageGame(Env):
@@ -70,10 +70,10 @@ class LanguageGame(Env):
         partial_credit: bool = False,
         split: str | None = None,
     ) -> None:
-        """Store the rewards and the settings of the game.
+        """Store the rewards and the game's settings.
 
         Args:
-            level: Settings of the game, including `max_turns`. Settings that are None are sampled for every episode.
+            level: Settings for the game, including `max_turns`. Settings that are None are sampled for every episode.
         """
         self.success_reward = float(success_reward)
         self.internal_step_reward = float(internal_step_reward)
@@ -95,11 +95,11 @@ class LanguageGame(Env):
 
     @abstractmethod
     def setup(self) -> None:
-        """Generate the board of this episode with `self.rng`; the difficulty attributes are already set."""
+        """Generate the board for this episode with `self.rng`; the difficulty attributes are already set."""
 
     @abstractmethod
     def task_key(self) -> object:
-        """Return what identifies the game that `setup` generated: equal keys mean the same puzzle."""
+        """Return a key that identifies the game that `setup` generated; equal keys mean the same puzzle."""
 
     @abstractmethod
     def rules(self) -> str:

@@ -1,4 +1,4 @@
-"""Catalog of the games (data only), with the ids and arguments of GEM.
+"""Catalog of the games (data only), with GEM's ids and arguments.
 
 `benchmarks/rates.py` measures the success rates.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from palestra.spec import EnvSpec
 
-# Success rates of the echo and the constant player; both are 0 in the other games.
+# Success rates for the echo and constant players; both are 0 in the other games.
 _UNEARNED = {
     "GuessTheNumber-v0-easy": (0.27, 0.127),
     "GuessTheNumber-v0-hard": (0.107, 0.037),

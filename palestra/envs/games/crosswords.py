@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     """A clue and the cells of its word."""
 
     clue: str
-    cells: tuple[int, ...]  # cells of the letters, from first to last
+    cells: tuple[int, ...]  # cells that contain the letters, from first to last
     line: str  # number, direction, start, length and clue, as displayed on the board
 
 
@@ -49,7 +49,7 @@ def answers() -> dict[str, str]:
 
 @cache
 def _pool(hardcore: bool, split: str | None) -> tuple[str, ...]:
-    """Return the words of a split, so that no clue of a test puzzle occurs in training."""
+    """Return the words in a split, so that no clue in a test puzzle occurs in training."""
     return tuple(word for word in clues(hardcore) if split is None or split_of(fingerprint(word)) == split)
 
 

@@ -59,7 +59,7 @@ class Game2048(LanguageGame):
             )
 
     def setup(self) -> None:
-        # Ranks of the tiles, row by row: 0 for an empty cell, 1 for 2, 2 for 4, 3 for 8, ...
+        # Tile ranks, row by row: 0 for an empty cell, 1 for 2, 2 for 4, 3 for 8, ...
         self.cells = [0] * self.board_size**2
         self.goal = self.target_tile.bit_length() - 1
         self._add_tile()

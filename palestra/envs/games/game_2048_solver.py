@@ -14,7 +14,7 @@ from itertools import pairwise
 
 RANK_BITS = 5
 EMPTY, PAIR, UNORDERED, UNMERGED = 400, 750, 18, 10  # weights for the value of a line, tuned for the target 2048
-WIN, DEAD = 400_000, -1_600_000  # values of a won and of a lost board, above and below all usual values
+WIN, DEAD = 400_000, -1_600_000  # values for won and lost boards, which are above and below all usual values
 WON = 1 << 40  # value of a line that contains the target; exceeds the sum of any other lines
 
 # The first three values are the result of sliding toward the start of the line: the new line, its value, and its cells
@@ -85,7 +85,7 @@ class Expert:
         self.lines = _Lines(size, goal)
         self.shifts = [RANK_BITS * size * i for i in range(size)]
         self.mask = (1 << RANK_BITS * size) - 1
-        # Bit offsets of each cell in the two ints of a board.
+        # Bit offsets of each cell in the two ints that represent a board.
         self.cell_bits = [
             (RANK_BITS * (i * size + j), RANK_BITS * (j * size + i)) for i in range(size) for j in range(size)
         ]

@@ -15,7 +15,7 @@ class GuessTheNumber(LanguageGame):
     """Find a hidden number from `min_number` to `max_number`; the feedback on a guess is "higher" or "lower".
 
     Differences from GEM: 0 is a valid guess, and a close last guess is rewarded only with `partial_credit`.
-    The expert uses binary search, which always wins within the budgets of the registered variants.
+    The expert uses binary search, which always wins within the registered variants' turn budgets.
     """
 
     title = "Guess the Number"

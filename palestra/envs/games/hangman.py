@@ -16,8 +16,8 @@ class Hangman(LanguageGame):
 
     Differences from GEM: revealing the last letter wins (GEM continues), a repeated word is invalid, the board lists
     the previous guesses, and revealed letters are rewarded only with `partial_credit`.
-    The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the turn
-    budgets of the registered variants, it finds all everyday words of 5 or 7 letters, but only 80% of the words of 3
+    The expert guesses the letter that leaves the fewest words unsolved within the remaining turns. Within the
+    registered variants' turn budgets, it finds all everyday words with 5 or 7 letters, but only 80% of those with 3
     letters, for which ten turns are often not enough.
     """
 

@@ -31,7 +31,7 @@ _MAX_STEPS = 30_000  # maximum number of (partial) codes that the expert examine
 class Guess(NamedTuple):
     """A guess or the secret code, with bit masks for computing the pegs without loops.
 
-    The number of pegs is the number of bits that the masks of two codes share.
+    The number of pegs equals the number of bits that two codes' masks share.
     """
 
     code: Code

@@ -1,4 +1,4 @@
-"""Minesweeper: reveal every cell without a mine, using the mine counts of revealed cells."""
+"""Minesweeper: reveal every cell without a mine, using the mine counts in revealed cells."""
 
 from __future__ import annotations
 

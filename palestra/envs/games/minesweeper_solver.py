@@ -27,8 +27,8 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
     """Return the cell to reveal; in `view`, digits are revealed cells, and all other symbols are hidden cells."""
     unknown = sum(1 << cell for cell, seen in enumerate(view) if not seen.isdigit())
     if unknown.bit_count() == rows * cols:
-        # According to measurements, the best first cell is the center on boards up to size 7, and a cell two steps from
-        # the corner on larger boards.
+        # In measurements, the best first cell was the center on boards up to size 7, and a cell two steps from the
+        # corner on larger boards.
         row, col = ((size - 1) // 2 if size < 8 else 2 for size in (rows, cols))
         return row * cols + col
     around = _around(rows, cols)
@@ -90,7 +90,7 @@ def _cells(cells: int) -> Iterator[int]:
 def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
     """Return the cells that are certainly free, the cells that are certainly mines, and the clues about all others.
 
-    The deduction uses single clues, and pairs of clues in which the cells of one clue are a subset of the other's.
+    The deduction uses single clues, and pairs of clues in which one clue's cells are a subset of the other's.
     """
     safe = mines = 0
     while True:
@@ -124,7 +124,7 @@ def _deduce(clues: dict[int, int]) -> tuple[int, int, list[Clue]]:
 def _least_estimate(unknown: int, clues: list[Clue], left: int) -> int:
     """Return the cell with the lowest estimated risk.
 
-    The risk of a cell is the highest mine density of its clues, or the overall mine density if it has no clue.
+    A cell's risk is the highest mine density among its clues, or the overall mine density if it has no clue.
     """
     risk = dict.fromkeys(_cells(unknown), left / unknown.bit_count())
     covered = 0
@@ -153,8 +153,8 @@ class _Odds:
         undecided = sum(1 << cell for cell in self.order)
         self.free = list(_cells(unknown & ~undecided))  # cells without a clue
         self.start = sum(count << 4 * i for i, (_, count) in enumerate(clues))
-        # For each cell, the fields of its clues in a state, an int with a 1 in each of these fields, and the fields of
-        # the clues that contain no later cell.
+        # For each cell: the state fields for its clues, an int with a 1 in each of these fields, and the combined
+        # fields for the clues that contain no later cell.
         self.steps: list[tuple[list[int], int, int]] = []
         for cell in self.order:
             undecided ^= 1 << cell
@@ -191,7 +191,7 @@ class _Odds:
         self.total = self._boards_of(ends * after[0], self.left)
         others = sum(comb(free - 1, k) << width * k for k in range(free)) if free else 0
         self.risk = dict.fromkeys(self.free, self._boards_of(ends * others, self.left - 1))
-        self.after = [after]  # like `layers`, but with the weight of all continuations of each state
+        self.after = [after]  # like `layers`, but with the weight of each state's continuations
         for cell, (fields, unit, _) in zip(reversed(self.order), reversed(self.steps), strict=True):
             before: dict[int, int] = {}
             mined = 0

@@ -8,7 +8,7 @@ from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, Languag
 from palestra.envs.games.sokoban_solver import MAX_LIVE_CELLS, Room, generate_room, solve
 from palestra.errors import BadValue
 
-SMALLEST, LARGEST = 5, 20  # minimum and maximum number of rows and columns of a room, including walls
+SMALLEST, LARGEST = 5, 20  # minimum and maximum number of rows and columns in a room, including walls
 
 WALL, FLOOR, GOAL, BOX, BOX_ON_GOAL, PLAYER, PLAYER_ON_GOAL = "#_OX√PS"
 _LEFT_BEHIND = {PLAYER: FLOOR, PLAYER_ON_GOAL: GOAL, BOX: FLOOR, BOX_ON_GOAL: GOAL}
@@ -58,7 +58,7 @@ class Sokoban(LanguageGame):
         rows, cols = self.dim_room
         room = generate_room(self.rng, rows, cols, self.num_boxes, self.max_turns)
         self.room = _format_room(room, rows)  # the complete state, fully visible to the player
-        self.player = 2 * room.player.bit_length() - 2  # index of the player in the text of the room
+        self.player = 2 * room.player.bit_length() - 2  # index of the player in the room's text
         # Maps rooms to the expert's next move. Forks share this dict, so it is replaced instead of mutated.
         self._plan: dict[str, str] = {}
         self._unsolvable = False  # whether the expert has found that the room can no longer be solved
@@ -174,7 +174,7 @@ def _format_room(room: Room, rows: int) -> str:
 
 
 def _parse_room(text: str, cols: int) -> Room:
-    """Parse the text of a room, the inverse of `_format_room`."""
+    """Parse a room's text; this is the inverse of `_format_room`."""
     cells = text[::2]
 
     def cells_with(symbols: str) -> int:

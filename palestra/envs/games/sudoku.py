@@ -17,7 +17,7 @@ Move = tuple[int, ...]  # row, column, number
 
 
 class Sudoku(LanguageGame):
-    """Fill a grid of `scale` x `scale` cells, of which `clues` are given; it has exactly one solution.
+    """Fill a grid of `scale` x `scale` cells with `clues` given numbers and exactly one solution.
 
     Differences from GEM: a wrong number that does not conflict with the grid is reported as wrong, but is not a rule
     violation; a turn budget below the number of empty cells is an error. The expert uses only the visible grid and
@@ -151,7 +151,7 @@ def _numbers_of(size: int) -> list[Callable[[list[int]], tuple[int, ...]]]:
 
 @lru_cache
 def _empty_grid(size: int) -> tuple[str, list[int]]:
-    """Return the empty grid as text, and the text index of the last character of every cell."""
+    """Return the empty grid as text, and the text index of each cell's last character."""
     side = isqrt(size)
     label = len(f"R{size}")
 
@@ -176,7 +176,7 @@ def _with_number(text: str, end: int, number: int) -> str:
 
 
 def _conflict(cells: list[int], cell: int, number: int, size: int) -> str | None:
-    """Return "row", "column" or "box" if that unit of the cell already contains the number, else None."""
+    """Return "row", "column" or "box" if that unit already contains the number, else None."""
     numbers_of = _numbers_of(size)
     for name, unit in zip(("row", "column", "box"), units_of(size)[cell], strict=True):
         if number in numbers_of[unit](cells):

@@ -16,7 +16,7 @@ Move = tuple[int, int]  # source and target tower
 
 _NAMES = "ABC"
 _MOVES = [(source, target) for source in range(3) for target in range(3) if source != target]
-# Lookup table for moves in the format of the prompt, which is faster than the regular expression.
+# Lookup table for moves in the format that the prompt describes; it is faster than the regular expression.
 _EXACT_MOVES = {f"{_NAMES[source]} {_NAMES[target]}": (source, target) for source, target in _MOVES}
 _MOVE = re.compile(r"[\s\[(]*([ABC])\s*(?:(?:,|-*>|→|TO)\s*)?([ABC])[\s\])]*", re.IGNORECASE | re.ASCII)
 
@@ -136,5 +136,5 @@ def _board(towers: Towers) -> str:
 
 
 def _disks(tower: int) -> str:
-    """Return the disks of a tower as text, from bottom to top."""
+    """Return the disks on a tower as text, from bottom to top."""
     return " ".join(str(size) for size in range(tower.bit_length(), 0, -1) if tower >> size - 1 & 1) or "empty"

@@ -52,7 +52,7 @@ class Wiki(Protocol):
 
 
 class WorldWiki:
-    """Wiki of the generated encyclopedia; a key is a page number."""
+    """Wiki for the generated encyclopedia; a key is a page number."""
 
     local = True
 

@@ -21,7 +21,7 @@ MAX_OPENED = 4_000  # maximum number of pages opened to find a target at the req
 MAX_SEARCHED = 50_000  # maximum number of pages that the expert searches after leaving the planned route
 MAX_REQUESTS = 40  # maximum number of requests to an HTTP wiki to find a route
 
-Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, and (page, link to follow) for each page of the route
+Route = tuple[Key, list[tuple[Key, Key]]]  # the start page, and (page, link to follow) for each page on the route
 
 _world_wiki = lru_cache(maxsize=4)(lambda seed, pages: WorldWiki(World(seed, pages)))
 
@@ -30,10 +30,10 @@ class WikiGame(LanguageGame):
     """Reach the target page by following links.
 
     The pages come from the generated encyclopedia (`pages`, `world_seed`) or from a wiki served over HTTP. To use a
-    wiki, set the argument `wiki` or the environment variable PALESTRA_WIKI to `mediawiki:https://HOST/w/api.php` or
+    wiki, set the `wiki` argument or the PALESTRA_WIKI environment variable to `mediawiki:https://HOST/w/api.php` or
     `kiwix:http://HOST:PORT/content/BOOK`; `timeout` is the timeout per request in seconds. The target is `min_distance`
     to `max_distance` links away. The `variant` "noregrets" does not allow going back, "oneback" allows one step back at
-    a time, and "freenav" allows any number of steps back. The text of a page is truncated to `summary` characters.
+    a time, and "freenav" allows any number of steps back. A page's text is truncated to `summary` characters.
 
     Differences from GEM: pages come from the generated encyclopedia by default, the target is always reachable, and the
     same seed always results in the same game. The expert has access to all links and takes a shortest path.

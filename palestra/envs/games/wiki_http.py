@@ -59,7 +59,7 @@ class _HttpWiki(ABC):
     def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise BadValue(f"the URL of a wiki must start with http:// or https://, got {url!r}")
+            raise BadValue(f"a wiki's URL must start with http:// or https://, got {url!r}")
         if timeout <= 0:
             raise BadValue(f"timeout must be a positive number of seconds, got {timeout!r}")
         self.url = url.rstrip("/")
@@ -161,7 +161,7 @@ class Kiwix(_HttpWiki):
         super().__init__(url, timeout=timeout)
         root, slash, self.book = self.url.partition("/content/")
         if not slash or not self.book or "/" in self.book:
-            raise BadValue(f"the URL of a Kiwix book must be http://HOST:PORT/content/BOOK, got {url!r}")
+            raise BadValue(f"a Kiwix book's URL must be http://HOST:PORT/content/BOOK, got {url!r}")
         self.root = root
 
     def _fetch_page(self, title: str) -> WikiPage | None:
@@ -221,7 +221,7 @@ def _make_page(key: Key, title: str, text: str, links: list[tuple[str, Key]]) ->
 
 
 class _PageParser(HTMLParser):
-    """Extract the paragraphs, the heading and the links of a wiki page."""
+    """Extract a wiki page's paragraphs, heading and links."""
 
     _SKIPPED_TAGS = frozenset({"script", "style", "table", "sup", "figure"})
     _VOID_TAGS = frozenset(

@@ -21,7 +21,7 @@ Move = tuple[int, int, int, int]  # row and column of one end, then row and colu
 
 
 class WordSearch(LanguageGame):
-    """Find `num_words` words, written across or down in a square of letters; a move consists of the ends of a word.
+    """Find `num_words` words, written across or down in a letter grid; a move specifies both ends of a word.
 
     `hardcore` selects rarer words.
 

@@ -1,4 +1,4 @@
-"""Wordle: find a hidden word with the help of feedback on each letter of a guess."""
+"""Wordle: find a hidden word using feedback on each letter in a guess."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Wordle(LanguageGame):
 
     Differences from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation
     contains all guesses so far with their marks, and green letters are rewarded only with `partial_credit`.
-    The expert guesses the word that leaves the fewest candidates on average; it finds every word within the turn
-    budgets of the registered variants.
+    The expert guesses the word that leaves the fewest candidates on average; it finds every word within the registered
+    variants' turn budgets.
     """
 
     title = "Wordle"

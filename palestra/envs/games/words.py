@@ -7,26 +7,26 @@ from pkgutil import get_data  # importlib.resources takes ten times as long to i
 
 from palestra.errors import BadValue
 
-SHORTEST, LONGEST = 3, 10  # shortest and longest word length in the lists
+SHORTEST, LONGEST = 3, 10  # minimum and maximum word length in the lists
 
 _IGNORED = str.maketrans("", "", " \t\r\n,.-'\"[]()")
 
 
 @cache
 def common(length: int) -> tuple[str, ...]:
-    """Return the everyday words of `length` letters, sorted."""
+    """Return the everyday words with `length` letters, sorted."""
     return _read("common", length)
 
 
 @cache
 def rare(length: int) -> tuple[str, ...]:
-    """Return the rarer words of `length` letters, sorted; none of them is in `common`."""
+    """Return the rarer words with `length` letters, sorted; none of them is in `common`."""
     return _read("rare", length)
 
 
 @cache
 def real(length: int) -> frozenset[str]:
-    """Return every word of `length` letters that a player may use: common, rare, inflected and other words."""
+    """Return every word with `length` letters that a player may use: common, rare, inflected and other words."""
     return frozenset((*common(length), *rare(length), *_read("other", length)))
 
 

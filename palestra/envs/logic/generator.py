@@ -1,7 +1,7 @@
 """Generate theories that contain a proof of a given depth, hidden among irrelevant facts and rules.
 
-If the statement must not follow, the last step replaces a fact that the proof needs by an unrelated fact. Theories with
-different answers therefore look alike.
+If the statement must not follow, the last step replaces a fact that the proof needs with an unrelated fact. Theories
+with different answers therefore look alike.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _Vocabulary:
 def _chain(
     rng: Random, words: _Vocabulary, target: Literal, depth: int, entities: tuple[str, ...], closed: bool
 ) -> tuple[list[Literal], list[Rule]]:
-    """Return the facts and rules of a proof of `target`; the first fact is the deepest premise."""
+    """Return the facts and rules that prove `target`; the first fact is the deepest premise."""
     rules: list[Rule] = []
     facts: list[Literal] = []
     goal = target
@@ -161,7 +161,7 @@ def _extra_rules(
 ) -> list[Rule]:
     """Generate irrelevant rules until there are `count` rules in total.
 
-    The new rules use predicates of the chain, and some have the same conclusions as rules of the chain.
+    The new rules use predicates from the chain, and some have the same conclusions as rules in the chain.
     """
     for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # leave unused predicates for every entity
         words.new_base()
@@ -189,11 +189,11 @@ def _extra_rules(
 def _facts(
     rng: Random, words: _Vocabulary, needed: list[Literal], used: set[str], closed: bool, *, without: Literal | None
 ) -> list[Literal]:
-    """Return the needed facts and random facts; if `without` is given, replace it by a fact about the same subject.
+    """Return the needed facts and random facts; if `without` is given, replace it with a fact about the same subject.
 
-    The predicate of the first needed fact also occurs in a fact about another entity, and the predicate of the
-    replacement also occurs in rules and other facts if possible. Therefore, neither the frequency of a word nor the
-    number of facts about an entity reveals the answer.
+    The first needed fact's predicate also occurs in a fact about another entity, and the replacement's predicate also
+    occurs in rules and other facts if possible. Therefore, neither word frequencies nor the number of facts about an
+    entity reveal the answer.
     """
     facts = list(dict.fromkeys(needed))
     key = facts[0]
@@ -217,6 +217,6 @@ def _facts(
 
 
 def _unused_predicates(words: _Vocabulary, facts: list[Literal], excluded: Literal) -> list[str]:
-    """Return the predicates that no fact about the subject of `excluded` uses, without the predicate of `excluded`."""
+    """Return the predicates that are not used in `excluded` or in any fact about its subject."""
     used = {fact.predicate for fact in facts if fact.subject == excluded.subject} | {excluded.predicate}
     return [predicate for predicate in words.base if predicate not in used]

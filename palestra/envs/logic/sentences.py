@@ -62,7 +62,7 @@ def describe_fact(literal: Literal) -> str:
 
 
 def describe_rule(rng: Random, rule: Rule, *, animals: bool) -> str:
-    """Return a rule as a sentence of a random form, such as `If someone is ...` or `All ... people are ...`."""
+    """Return a rule as a sentence in a random form, such as `If someone is ...` or `All ... people are ...`."""
     body, head = list(rule.body), rule.head
     only_adjectives = all(
         part.subject == ANYONE and part.positive and part.predicate.startswith("is ") for part in body

@@ -35,7 +35,7 @@ def _world(kind: str, summary: str, random: float, echo: float, constant: float,
     )
 
 
-# The rates are those of the random, the echo and the constant player.
+# Success rates for the random, echo and constant players.
 _GENERATED_SPECS = [
     _world("1hop", "a question answered by one page of the generated encyclopedia", 0.0, 0.0, 0.007),
     _world("2hop", "a question whose answer requires two pages", 0.0, 0.0, 0.01),

@@ -17,7 +17,7 @@ from palestra.seeding import child_seed
 
 KINDS = (*QUESTIONS, "mixed")
 PAGES = 2000
-UNANSWERABLE = 0.3  # share of questions without an answer in the kind "unanswerable"
+UNANSWERABLE = 0.3  # share of questions of kind "unanswerable" that have no answer
 
 _world = lru_cache(maxsize=4)(World)  # environments with the same arguments share one World
 
@@ -26,13 +26,13 @@ class WorldQuestions(TaskEnv):
     """A question about the encyclopedia generated from `world_seed` and `pages`.
 
     `kind` is the kind of question. With `tools=["search"]`, the agent can search the pages. Without tools, only a
-    player that remembers the encyclopedia from earlier training could answer. The kind "unanswerable" mixes 30%
-    unanswerable questions with answerable questions of the same form. `reset(options={"index": i})` selects the i-th
-    question of the kind. `env.question` is the current question with its proof. `split="test"` asks about a different
-    world.
+    player that remembers the encyclopedia from earlier training could answer. For kind "unanswerable", 30% of the
+    questions are unanswerable, and the others are answerable questions of the same form. `reset(options={"index": i})`
+    selects the i-th question of that kind. `env.question` is the current question with its proof. With `split="test"`,
+    the questions are about a different world.
     """
 
-    filters_tasks = False  # each split has a world of its own
+    filters_tasks = False  # each split has its own world
     shared = TaskEnv.shared | {"world", "question", "corpus"}
 
     question: Question

@@ -1,1 +1,1 @@
-"""Environments for all datasets of the package reasoning-gym."""
+"""Environments for all datasets in the reasoning-gym package."""

@@ -18,17 +18,17 @@ from palestra.errors import BadValue
 from palestra.grading.base import Grade
 from palestra.parsing import clip, plain
 
-OTHER_ITEMS = 8  # the random player gives the answer to one of this many other items
+OTHER_ITEMS = 8  # the random player replies with the answer to one of this many other items
 MIN_CORRECT_SCORE = 1.0 - 1e-9
 _NAMED_NUMBER = re.compile(r"[A-Za-z]\s*=\s*(-?[0-9]{1,40}(?:\.[0-9]{1,40})?)")
 
 
 class ReasoningGym(TaskEnv):
-    """Questions from the reasoning-gym dataset `name`.
+    """Questions from the reasoning-gym dataset called `name`.
 
     `level` is a level of its curriculum, or None for the default settings; `config` overrides individual settings.
-    With `size`, the tasks are those of the package's dataset of that size with the seed `dataset_seed`, as in GEM,
-    which uses 500 and 42: seed s selects entry s mod `size`, and `split` has no effect. `draw_timeout` and
+    With `size`, the tasks come from a dataset with that size and the seed `dataset_seed`, as in GEM, which uses size
+    500 and seed 42. Seed s then selects entry s mod `size`, and `split` has no effect. `draw_timeout` and
     `score_timeout` are the time limits in seconds for generating an item and for scoring an answer.
     """
 
@@ -75,7 +75,7 @@ class ReasoningGym(TaskEnv):
         return self._item(self.rng.getrandbits(31))
 
     def _item(self, seed: int, index: int | None = None) -> Item:
-        """Return the item of `seed`, or entry `index` of the dataset with that seed."""
+        """Return the item for `seed`, or entry `index` in the dataset with that seed."""
         entry = {} if index is None else {"size": self.num_tasks, "index": index}
         item = shared_pool().request(
             f"generating an item of {self.name}",
@@ -100,7 +100,7 @@ class ReasoningGym(TaskEnv):
             stripped = _without_name(plain(answer))
             if self.item.answer.endswith(".") and not stripped.endswith("."):
                 stripped += "."
-            if stripped != answer and stripped:  # the scorers do not know markup such as \text{Yes}
+            if stripped != answer and stripped:  # the scorers do not support markup such as \text{Yes}
                 score = max(score, self._score(stripped))
         return Grade(correct=score >= MIN_CORRECT_SCORE, score=score, why=f"{clip(answer)!r} scores {score:g}")
 

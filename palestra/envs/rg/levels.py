@@ -1,11 +1,11 @@
-"""Measured success rates on every dataset and level of reasoning-gym (data only).
+"""Measured success rates on every reasoning-gym dataset and level (data only).
 
-Each dataset has one entry with the rates of the expert, the random, the echo and the constant player for its default
-settings and one for each level of its curriculum. A dash marks a level that is not available, because the package
-rejects its settings or (for jugs) takes minutes to generate an item. The last two rates are missing if generating items
-takes too long to measure them; they were measured on 3 to 150 episodes. An expert rate below 1 means that the scorer
-accepts no answer to some items, such as jugs that cannot be filled as requested or an integral that the package left
-unsolved.
+Each dataset has one entry for its default settings and one for each level in its curriculum. An entry contains the
+success rates for the expert, random, echo and constant players. A dash marks a level that is not available, because the
+package rejects its settings or (for jugs) takes minutes to generate an item. The last two rates are missing if
+generating items takes too long to measure them; they were measured on 3 to 150 episodes. An expert rate below 1 means
+that the scorer accepts no answer for some items, such as jugs that cannot be filled as requested or an integral that
+the package left unsolved.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ _TABLE = {
 
 
 class Rates(NamedTuple):
-    """Success rates of the players; None if generating items takes too long to measure a rate."""
+    """Success rates by player; None if generating items takes too long to measure a rate."""
 
     expert: float
     random: float

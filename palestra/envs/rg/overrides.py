@@ -31,7 +31,7 @@ MAX_DRAWS = 200_000
 
 
 def install() -> None:
-    """Replace the unsafe functions and classes in the modules of the package."""
+    """Replace the unsafe functions and classes in the package's modules."""
     for name in _EVALUATING:
         _module(name).eval = _literal
     products = _module("algebra.polynomial_multiplication")
@@ -103,7 +103,7 @@ class _SafeSympy:
 
 
 class _FastLife:
-    """Proxy for cellpylib with a faster Game of Life; the package needs seconds for a board of 50 by 50 cells."""
+    """Proxy for cellpylib with a faster Game of Life; the package takes seconds for a board with 50 by 50 cells."""
 
     def __init__(self, cellpylib: Any) -> None:
         self._cellpylib = cellpylib

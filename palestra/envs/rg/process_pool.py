@@ -168,7 +168,7 @@ _lock = threading.Lock()
 
 
 def shared_pool() -> GymProcessPool:
-    """Return the process pool that all environments of this process share."""
+    """Return the process pool that all environments in this process share."""
     global _pool
     with _lock:
         if _pool is None:

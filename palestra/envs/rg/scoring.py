@@ -17,7 +17,7 @@ from palestra.envs.rg.overrides import check_formula, exact_value
 
 
 def score(name: str, dataset: Any, answer: str, entry: dict[str, Any]) -> float:
-    """Return the score of an answer to the item `entry`."""
+    """Return the score for an answer to the item `entry`."""
     is_valid = _VALIDATORS.get(name)
     if is_valid is not None and not is_valid(answer):
         return 0.0

@@ -45,7 +45,7 @@ def _colour_graph(metadata: dict[str, Any]) -> str:
 
 
 def _unscramble(metadata: dict[str, Any]) -> str:
-    """Return the moves that reverse the scramble of a cube."""
+    """Return the moves that reverse a cube's scramble."""
     turns = reversed(metadata["scramble_moves"].split())
     return " ".join(turn[:-1] if turn.endswith("'") else f"{turn}'" for turn in turns)
 

@@ -58,7 +58,7 @@ class DatasetService:
     ) -> dict[str, Any]:
         """Return a question, an answer that the scorer should accept, and the entry that `score` needs.
 
-        With `size`, this is entry `index` of the dataset of that size with this seed.
+        With `size`, the item is entry `index` in the dataset with that size and this seed.
         """
         key = json.dumps([name, level, config, seed, size, index])
         item = self._items.get(key)
@@ -137,11 +137,11 @@ class DatasetService:
         curriculum = self.factory.create_curriculum(name)
         curriculum.set_global_level(level)
         level_config = curriculum.generate_configuration(settings)
-        if name == "game_of_life":  # the package fills ten cells at every level, so that most boards would die out
+        if name == "game_of_life":  # the package fills ten cells at every level, so most boards would become empty
             cells = level_config.grid_size_x * level_config.grid_size_y
             level_config.filled_cells = int(level_config.filled_cells_weights * cells)
         for key, value in config.items():
-            setattr(level_config, key, value)  # explicit settings override the settings of the level
+            setattr(level_config, key, value)  # explicit settings override the level's settings
         if hasattr(level_config, "validate"):
             level_config.validate()
         return self.factory.DATASETS[name][0](config=level_config)

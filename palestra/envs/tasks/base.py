@@ -39,8 +39,8 @@ class TaskOptions(TypedDict, total=False):
     success_reward: float  # reward for a correct answer (default 1.0)
     fail_reward: float  # reward for a wrong answer (default 0.0)
     format_error_reward: float  # reward for a reply without a readable answer (default -0.1)
-    format_note: bool  # whether the prompt ends with our instructions on the answer format (default True)
-    split: str | None  # "train" or "test": only tasks of this part of the task space; None: all (default)
+    format_note: bool  # whether the prompt ends with instructions on the answer format (default True)
+    split: str | None  # "train" or "test" restricts tasks to that part of the task space; None uses all (default)
     # Reward for the first readable answer (default 0.0); the rewards of a solved episode still sum to success_reward.
     format_reward: float
 
@@ -52,7 +52,7 @@ class TaskEnv(Env):
     fenced_answers: ClassVar[bool] = False  # whether fenced code blocks are answers instead of tool calls
 
     inline = True  # set to False if the grader waits for a process or a server
-    expert_peeks = True  # the expert replies with the answer of the item
+    expert_peeks = True  # the expert replies with the item's answer
     shared = Env.shared | {"item"}
 
     item: Item
@@ -117,13 +117,13 @@ class TaskEnv(Env):
         )
 
     def task_key(self, item: Item) -> object:
-        """Return what identifies an item; items with the same question are the same task."""
+        """Return a key that identifies an item; items with the same question are the same task."""
         return item.question
 
     # Methods shared by all tasks.
 
     def select(self, options: dict[str, Any]) -> Item:
-        """Return an item of `split`."""
+        """Return an item from `split`."""
         return self.sample_task(lambda: self.draw(options), self.task_key, chosen=bool(options))
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:

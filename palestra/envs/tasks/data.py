@@ -1,6 +1,6 @@
 """Base class for tasks that use each row of a dataset once per epoch, in shuffled order.
 
-The seed of an episode determines its row: with n rows, seed s selects position s % n of epoch s // n, and each epoch
+An episode's seed determines its row: with n rows, seed s selects position s % n of epoch s // n, and each epoch
 has a different order. Seeds 0 to n - 1 therefore cover every row exactly once, even if they are distributed over
 several processes. `reset()` without a seed advances to the next position.
 """
@@ -19,7 +19,7 @@ from palestra.envs.tasks.source import Source
 from palestra.errors import BadValue
 from palestra.spec import fingerprint
 
-HOLD_OUT_SEED = 20_251_001  # seed of the order that determines which rows are held out
+HOLD_OUT_SEED = 20_251_001  # seed for the order that determines which rows are held out
 MAX_HELD_OUT = 1_000  # rows
 MIN_ROWS = 16  # smaller datasets are not split
 _ABSENT = object()
@@ -30,7 +30,7 @@ class DataOptions(TaskOptions, total=False):
 
     dataset: str | None  # id of a dataset on the Hugging Face Hub
     path: str | None  # local file or folder
-    data_split: str | None  # name of a split of the dataset, for example "validation"
+    data_split: str | None  # name of a dataset split, for example "validation"
     config: str | None
     revision: str | None
     mirror: str | None  # folder with datasets at owner/name (default: environment variable PALESTRA_MIRROR)
@@ -42,7 +42,7 @@ class DataOptions(TaskOptions, total=False):
 class DataTask(TaskEnv):
     """Base class for tasks that use a dataset.
 
-    A subclass implements `make_item` and accepts the names of its columns as keyword arguments.
+    A subclass implements `make_item` and accepts its column names as keyword arguments.
     """
 
     shared = TaskEnv.shared | {"rows"}
@@ -99,7 +99,7 @@ class DataTask(TaskEnv):
         self.num_tasks = len(self._split_rows)
 
     def open_rows(self, source: Source) -> Rows:
-        """Return the rows of the dataset; a subclass may join or select rows."""
+        """Return the rows in the dataset; a subclass may join or select rows."""
         return open_rows(source)
 
     @abstractmethod
@@ -153,7 +153,7 @@ class DataTask(TaskEnv):
         return row_at(self._split_rows[place], len(self.rows), seed=HOLD_OUT_SEED, epoch=0)
 
     def _place_in_split(self, row: int) -> int:
-        """Return the position of a row among the rows of the split, without shuffling."""
+        """Return a row's position among the rows in the split, without shuffling."""
         if self.num_tasks == len(self.rows):
             return row
         return self._split_rows.index(position_of(row, len(self.rows), seed=HOLD_OUT_SEED, epoch=0))
@@ -176,9 +176,9 @@ class DataTask(TaskEnv):
 
 
 def split_rows(rows: int, split: str | None) -> range:
-    """Return the rows of a split as positions in a fixed shuffled order: an eighth of them, at most 1,000, is held out.
+    """Return the rows in a split as positions in a fixed shuffled order; one eighth (at most 1,000 rows) is held out.
 
-    Datasets of fewer than 16 rows are not split.
+    Datasets with fewer than 16 rows are not split.
     """
     held_out = min(rows // 8, MAX_HELD_OUT) if rows >= MIN_ROWS else 0
     if split is None or not held_out:

@@ -30,7 +30,7 @@ _NEUTRAL = frozenset({"data", "default"})  # folder and file names that do not n
 
 
 def read_path(path: Path, *, split: str | None = None, config: str | None = None) -> Table:
-    """Read one split of a file or folder."""
+    """Read one split from a file or folder."""
     if path.is_dir():
         if (path / "dataset_dict.json").is_file() or (path / "state.json").is_file():
             return _load_from_disk(path, split)
@@ -53,7 +53,7 @@ class DictTable:
 
 
 class JsonLinesTable:
-    """Table of JSON lines that are parsed on access, so that only the raw bytes are held in memory."""
+    """Table in JSON Lines format; rows are parsed on access, so that only the raw bytes are held in memory."""
 
     def __init__(self, text: bytes, name: str) -> None:
         self.text = text
@@ -259,7 +259,7 @@ def _read_json(text: bytes, path: Path, split: str | None) -> Table:
         value = json.loads(text.decode("utf-8-sig"))
     except (UnicodeDecodeError, ValueError, RecursionError) as err:
         if b"\n" in text.strip():
-            return JsonLinesTable(text, str(path))  # some .json files contain JSON lines
+            return JsonLinesTable(text, str(path))  # some .json files contain JSON Lines
         raise BadValue(f"{path} is not JSON: {err}") from err
     if isinstance(value, dict) and value and all(isinstance(rows, list) for rows in value.values()):
         value = value[choose_split(list(value), split, str(path))]

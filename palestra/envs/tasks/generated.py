@@ -1,8 +1,8 @@
 """Base class for tasks that are generated from a seed and a difficulty level.
 
 A subclass defines `levels` (settings by level name), `check` (validates settings) and `generate` (generates an item
-from a random generator and the settings). Constructor arguments override the settings of the level, as in
-`Arithmetic(level="hard", digits=6)`. The level "random" selects one of the other levels at random for each episode.
+from a random generator and the settings). Constructor arguments override the level's settings, as in
+`Arithmetic(level="hard", digits=6)`. Level "random" selects one of the other levels at random for each episode.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class GeneratedTask(TaskEnv):
         return self.generate(self.rng, **self.settings(self.draw_level()))
 
     def draw_level(self) -> str:
-        """Return the level of this episode."""
+        """Return the level for this episode."""
         return self.rng.choice(tuple(self.levels)) if self.level == RANDOM else self.level
 
 

@@ -26,7 +26,7 @@ CONNECT_TIMEOUT = 6.0  # maximum number of seconds to connect to the Hub, includ
 
 
 def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
-    """Load `source.dataset`; if this fails, raise DataMissing with the searched locations and possible alternatives."""
+    """Load `source.dataset`; if this fails, raise DataMissing, which lists the locations searched and alternatives."""
     datasets = require("datasets", extra="data")
     check_dataset_id(str(source.dataset))
     offline = bool(datasets.config.HF_HUB_OFFLINE)
@@ -36,7 +36,7 @@ def load_from_hub(source: Source, *, mirror: Path | None = None) -> Table:
     try:
         with _offline(datasets, bool(reason)):
             dataset = datasets.load_dataset(source.dataset, name=source.config, revision=source.revision)
-    except (OSError, ValueError, RuntimeError) as err:  # exceptions of httpx and `datasets` are subclasses of these
+    except (OSError, ValueError, RuntimeError) as err:  # exceptions from httpx and `datasets` are subclasses of these
         raise DataMissing(_message(source, reason or f"{type(err).__name__}: {err}", mirror, datasets)) from err
     if isinstance(dataset, datasets.Dataset):
         return without_decoding(dataset)

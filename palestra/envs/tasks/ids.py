@@ -1,4 +1,4 @@
-"""Create the specs of tasks that use datasets."""
+"""Create the specs for tasks that use datasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from palestra.spec import EnvSpec
 
 
 def data_spec(entry_point: str, env_id: str, summary: str, **kwargs: Any) -> EnvSpec:
-    """Return the spec of a task that uses a dataset.
+    """Return the spec for a task that uses a dataset.
 
     Catalogs set `entry_point` and the column names in `kwargs` with `functools.partial`.
     """

@@ -1,4 +1,4 @@
-"""Load the images of a dataset row and insert them into the question."""
+"""Load the images in a dataset row and insert them into the question."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _load_image(value: Any, folder: Path | None) -> bytes:
 
 
 def insert_images(text: str, images: Sequence[bytes]) -> Observation:
-    """Replace each `<image>` placeholder in the text by an image; surplus images are placed before the text."""
+    """Replace each `<image>` placeholder in the text with an image; surplus images are placed before the text."""
     if not images:
         return text
     pieces = text.split(PLACEHOLDER)

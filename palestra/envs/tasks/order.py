@@ -1,4 +1,4 @@
-"""Shuffle the rows of a dataset with a keyed permutation that takes constant time and memory per row.
+"""Shuffle the rows in a dataset with a keyed permutation that takes constant time and memory per row.
 
 A Feistel network permutes the integers below the smallest power of four that is not less than the number of rows. A
 result that is not a valid row is permuted again until it is valid (cycle walking), which takes at most four passes on
@@ -15,7 +15,7 @@ _ROUNDS = 6  # four rounds would be enough for large datasets, but small dataset
 
 @lru_cache(maxsize=64)
 def _keys(seed: int, epoch: int) -> tuple[bytes, ...]:
-    """Return the round keys of the Feistel network for an epoch."""
+    """Return the Feistel network's round keys for an epoch."""
     return tuple(
         blake2b(f"{seed}/{epoch}/{round_index}".encode(), digest_size=32, person=b"palestra rows").digest()
         for round_index in range(_ROUNDS)
@@ -27,7 +27,7 @@ def _round(key: bytes, half: int, mask: int) -> int:
 
 
 def row_at(position: int, rows: int, *, seed: int, epoch: int) -> int:
-    """Return the row at `position` in the order of an epoch with `rows` rows."""
+    """Return the row at `position` in the order for an epoch with `rows` rows."""
     bits = _half_bits(rows)
     mask = (1 << bits) - 1
     value = position
@@ -41,7 +41,7 @@ def row_at(position: int, rows: int, *, seed: int, epoch: int) -> int:
 
 
 def position_of(row: int, rows: int, *, seed: int, epoch: int) -> int:
-    """Return the position of `row` in the order of an epoch; this is the inverse of `row_at`."""
+    """Return the position of `row` in the order for an epoch; this is the inverse of `row_at`."""
     bits = _half_bits(rows)
     mask = (1 << bits) - 1
     value = row

@@ -1,4 +1,4 @@
-"""Load the rows of a dataset once per process and share them between environments and forks.
+"""Load the rows in a dataset once per process and share them between environments and forks.
 
 A `Source` is a dataset on the Hugging Face Hub, a file or a folder. A mirror is a local folder with datasets at
 `owner/name`, set with `mirror=` or the environment variable PALESTRA_MIRROR; it is searched before the Hub.
@@ -18,7 +18,7 @@ from palestra.errors import BadValue, DataMissing
 
 
 class Rows:
-    """The rows of a source. Copies share the rows, and a pickle contains only the source."""
+    """The rows from a source. Copies share the rows, and a pickle contains only the source."""
 
     __slots__ = ("folder", "source", "table")
 
@@ -59,7 +59,7 @@ _lock = threading.Lock()  # prevents threads from reading the same source at the
 
 
 def open_rows(source: Source) -> Rows:
-    """Return the rows of `source`, from the cache if they were read before."""
+    """Return the rows from `source`, or from the cache if they were read before."""
     if not source.path and not source.dataset:
         raise BadValue('no data source: pass path="my.jsonl" (or a folder), or dataset="owner/name"')
     path = local_path(source)

@@ -1,4 +1,4 @@
-"""`Source`, the location of a dataset, and `Table`, the interface of loaded rows."""
+"""The location of a dataset (`Source`) and the interface to its loaded rows (`Table`)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Source:
     path: str | None = None
     split: str | None = None  # None selects the only split, or "train"
     config: str | None = None  # configuration (subset) of the dataset
-    revision: str | None = None  # revision of the repository on the Hub
+    revision: str | None = None  # revision of the Hub repository
     mirror: str | None = None
 
     @property
     def name(self) -> str:
-        """Name of the source for messages."""
+        """Name of the source, for use in messages."""
         location = self.path or self.dataset or "?"
         return f"{location} ({self.split})" if self.split else location

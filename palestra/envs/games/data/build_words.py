@@ -4,10 +4,10 @@
 
 For every word length from 3 to 10, the script writes `common_N.txt` (everyday words), `rare_N.txt` (rarer words) and
 `other_N.txt` (other words that a player may use), with one word per line. It also writes LICENSE.scowl. SCOWL groups
-words by size: size 10 contains the most common words, and size 70 the words of a large dictionary. Regular inflections
-(plural, past tense, -ing form, comparative) of words above size 20 are uninteresting as hidden words, so they are
-written to `other`. SCOWL's lists of names, abbreviations and contractions are not read. Words with characters other
-than a-z (possessives), slurs and obscenities are dropped.
+words by size: size 10 contains the most common words, and size 70 contains the words in a large dictionary. Regular
+inflections (plural, past tense, -ing form, comparative) of words above size 20 are uninteresting as hidden words, so
+they are written to `other`. SCOWL's lists of names, abbreviations and contractions are not read. Words with characters
+other than a-z (possessives), slurs and obscenities are dropped.
 """
 
 from __future__ import annotations
