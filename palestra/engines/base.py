@@ -1,4 +1,4 @@
-"""Interfaces of inference engines, which sample token ids and their log-probabilities for a prompt."""
+"""Interfaces for inference engines, which sample token ids and their log-probabilities for a prompt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Sampling parameters of one request. The defaults sample from the unmodified distribution of the model."""
+    """Sampling parameters for one request. The defaults sample from the model's unmodified distribution."""
 
     max_tokens: int = 512
     temperature: float = 1.0  # 0 means greedy decoding
@@ -38,8 +38,8 @@ class Sampling:
     top_k: int = 0  # 0 disables the filter
     min_p: float = 0.0
     stop: tuple[str, ...] = ()  # the reply text ends before the first of these strings
-    stop_ids: tuple[int, ...] = ()  # additional stop tokens besides those of the model
-    seed: int | None = None  # equal seeds and prompts yield equal replies, independent of the batch
+    stop_ids: tuple[int, ...] = ()  # stop tokens in addition to the model's
+    seed: int | None = None  # the same seed and prompt always yield the same reply, regardless of the batch
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:

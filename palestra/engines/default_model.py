@@ -63,7 +63,7 @@ def default_tokenizer() -> Any:
 
 
 def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
-    """Return (model, tokenizer) of the given size; the same seed always yields the same weights."""
+    """Return a model of the given size and its tokenizer; the same seed always yields the same weights."""
     if size not in SIZES:
         raise BadValue(f"size must be one of {', '.join(SIZES)}; got {size!r}")
     torch = require("torch", extra="hf")

@@ -24,7 +24,7 @@ _MAX_BACKOFF = 30.0  # maximum seconds between two attempts, unless the server r
 
 
 class HttpResponse(NamedTuple):
-    """A response of the server: its data, or the error message if the status is 300 or higher."""
+    """A server response: its data, or the error message if the status is 300 or higher."""
 
     status: int
     data: Any
@@ -37,10 +37,10 @@ class HttpResponse(NamedTuple):
 
 @dataclass(slots=True)
 class _LoopState:
-    """Connection pool of one event loop."""
+    """Connection pool for one event loop."""
 
     session: aiohttp.ClientSession
-    slots: asyncio.Semaphore  # limits concurrency; the timeout of a request starts after it is acquired
+    slots: asyncio.Semaphore  # limits concurrency; a request's timeout starts after it is acquired
     lifetime: AsyncGenerator[aiohttp.ClientSession, None]
     shared: asyncio.Task[None] | None = None  # the running job of `run_once`
 
@@ -127,7 +127,7 @@ class HttpTransport:
         await asyncio.shield(state.shared)
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop. The next request opens new ones."""
+        """Close this event loop's connections. The next request opens new ones."""
         state = self._states.get(asyncio.get_running_loop())
         if state is not None:
             await state.lifetime.aclose()
@@ -175,7 +175,7 @@ class HttpTransport:
             raise ParsingFailed(f"{url} returned a body that is not JSON ({err}): {start!r}") from None
 
     def _error_message(self, raw: bytes, headers: Mapping[str, str]) -> str:
-        """Extract the error message of the server from the usual fields."""
+        """Extract the server's error message from the usual fields."""
         try:
             data = self._json.loads(raw)
         except self._json.JSONDecodeError:
@@ -199,7 +199,7 @@ class HttpTransport:
 async def _session_lifetime(make: Callable[[], aiohttp.ClientSession]) -> AsyncGenerator[aiohttp.ClientSession, None]:
     """Yield a session and close it on `aclose`, when its event loop ends, or when the generator is garbage-collected.
 
-    The reference to `make` is deleted, because it would form a reference cycle, and the objects of a cycle are
+    The reference to `make` is deleted, because it would form a reference cycle, and the objects in a cycle are
     finalized in arbitrary order.
     """
     session = make()

@@ -28,7 +28,7 @@ from palestra.optional import require
 from palestra.types import Message
 
 _LOG = logging.getLogger(__name__)
-_PROBE = "One, two, 3: probe."  # sent to detect the capabilities of a server
+_PROBE = "One, two, 3: probe."  # sent to detect a server's capabilities
 _OPTIONAL = ("top_k", "min_p", "top_p", "stop_token_ids", "seed", "stop", "tools", "temperature")
 _UNKNOWN_FIELD = re.compile(
     r"unrecogni|unknown|unexpected|unsupported|not supported|not permitted|additional propert", re.I
@@ -51,15 +51,15 @@ class OpenAIEngine(Engine):
 
     With the `tokenizer` of the server's model (a folder, a hub id, or an object) the engine sends ids and receives
     sampled ids with their log-probabilities: vLLM over `/v1/completions`, SGLang over `/generate`. `ready()` or the
-    first request detects the capabilities of the server with three tiny requests. If the server returns no ids,
+    first request detects the server's capabilities with three tiny requests. If the server returns no ids,
     `ready()` drops the tokenizer and the engine uses chat messages; with `exact` it raises an error instead. Without a
     tokenizer the engine sends messages to `/v1/chat/completions`, and completions contain only text and tool calls.
 
-    Log-probabilities are those of the model at temperature 1. vLLM returns them by default; SGLang scales them by the
+    Log-probabilities are the model's at temperature 1. vLLM returns them by default; SGLang scales them by the
     temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. If the server scales them, the engine accepts only
     temperature 0 or 1 without filters.
 
-    `model=None` uses the only model of the server. The API key comes from `api_key` (a string, or the Path of a file)
+    `model=None` uses the server's only model. The API key comes from `api_key` (a string, or the Path of a file)
     or from OPENAI_API_KEY; it is sent only to this server and never appears in error messages. `extra` is merged into
     the body of every request. Connection errors, timeouts, 408, 409, 429 and 5xx are retried `retries` times with
     exponential backoff starting at `backoff` seconds, honoring Retry-After; `timeout` applies to one attempt.

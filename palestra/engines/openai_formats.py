@@ -1,4 +1,4 @@
-"""Request and response formats of inference servers: vLLM completions, SGLang generate, OpenAI chat.
+"""Request and response formats for inference servers: vLLM completions, SGLang generate, OpenAI chat.
 
 The token formats (vLLM completions, SGLang generate) send and receive token ids; the chat format sends messages. vLLM
 and SGLang fill in missing sampling parameters from the model's `generation_config.json` (for example temperature 0.6
@@ -220,13 +220,13 @@ def _token_reply(ids: Any, logprobs: Any, text: Any, reason: Any, stop: Any) -> 
     """Validate the fields of a reply. Raise ParsingFailed if one is missing: such a reply cannot be trained on."""
     finish = _finish(reason)
     if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
-        raise ParsingFailed(f"the token ids of the reply must be a list of integers: {str(ids)[:100]}")
+        raise ParsingFailed(f"the reply's token ids must be a list of integers: {str(ids)[:100]}")
     if not isinstance(logprobs, list) or not all(isinstance(value, float | int) for value in logprobs):
-        raise ParsingFailed(f"the log-probabilities of the reply must be a list of numbers: {str(logprobs)[:100]}")
+        raise ParsingFailed(f"the reply's log-probabilities must be a list of numbers: {str(logprobs)[:100]}")
     if len(ids) != len(logprobs):
         raise ParsingFailed(f"the reply has {len(ids)} token ids and {len(logprobs)} log-probabilities")
     if not isinstance(text, str):
-        raise ParsingFailed(f"the text of the reply must be a string, got {type(text).__name__}")
+        raise ParsingFailed(f"the reply's text must be a string, got {type(text).__name__}")
     if max(logprobs) > 1e-3:
         raise EngineFailed(
             f"the server returns log-probabilities up to {max(logprobs):.3g}, so they are logits; "
@@ -241,7 +241,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _content(content: Observation | None) -> Any:
-    """Return the content of a message: text unchanged, images as data URLs."""
+    """Return a message's content: text unchanged, images as data URLs."""
     if content is None or isinstance(content, str):
         return content
     return [

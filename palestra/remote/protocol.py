@@ -53,7 +53,7 @@ class Create(BaseRequest, kw_only=True, tag="create"):
 
 
 class SessionRequest(BaseRequest, kw_only=True):
-    """Request to one session. Over HTTP, the path contains the name of the session."""
+    """Request to one session. Over HTTP, the path contains the session's name."""
 
     session: Session = ""
 
@@ -100,7 +100,7 @@ class Render(SessionRequest, kw_only=True, tag="render"):
 
 
 class SuggestAction(SessionRequest, kw_only=True, tag="suggest_action"):
-    """Return an action of one of the environment's built-in players. With `seed`, only seed the random player."""
+    """Return an action from one of the environment's built-in players. With `seed`, only seed the random player."""
 
     player: Annotated[str, Meta(pattern="^(random|expert|example)$")]
     seed: Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
@@ -139,7 +139,7 @@ class Fault(Struct, kw_only=True, omit_defaults=True):
     trace: str = ""
 
 
-# Fields of the result of a step. A row in the response to `Steps` contains the index of the step and then these fields.
+# Fields of a step result. A row in the response to `Steps` contains the index of the step and then these fields.
 OUTCOME: Final = ("observation", "reward", "terminated", "truncated", "info", "episode")
 
 
@@ -156,7 +156,7 @@ class Response(Struct, kw_only=True, omit_defaults=True):
 CODES: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "the request is malformed, or a field has an invalid value"),
     "bad_value": (422, "the environment does not accept a keyword argument, an option or a value"),
-    "unauthorized": (401, "a valid token is required in the header `Authorization: Bearer TOKEN`"),
+    "unauthorized": (401, "the `Authorization: Bearer TOKEN` header must contain a valid token"),
     "not_found": (404, "there is no such path"),
     "unknown_env": (404, "the server does not provide this environment"),
     "unknown_session": (404, "there is no such session"),
@@ -164,7 +164,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "too_slow": (408, "the client took too long to send the request"),
     "out_of_order": (409, "the sequence number is wrong; `expected` contains the next sequence number"),
     "id_reused": (409, "another call with different content had the same id; use a new id for every call"),
-    "session_busy": (409, "another call of this session is running"),
+    "session_busy": (409, "another call in this session is running"),
     "reset_needed": (409, "no episode has been started; call reset"),
     "episode_over": (409, "the episode is over; call reset to start the next one"),
     "session_gone": (410, "the session has ended; `cause` contains the reason"),
@@ -195,7 +195,7 @@ def decoder(media_type: str, target: Any) -> Any:
 
 
 def fingerprint(request: Create | Reset | Step | Fork) -> int:
-    """Return a hash of the content of a request, to distinguish a retry from a different request with the same id."""
+    """Return a hash of a request's content, to distinguish a retry from a different request with the same id."""
     match request:
         case Step():
             return hash(request.action)

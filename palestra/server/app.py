@@ -39,7 +39,7 @@ from palestra.server.settings import Settings
 
 log = logging.getLogger("palestra.server")
 
-# Maps the last part of the path of a session's HTTP route to the type of the request body.
+# Maps the last path segment of a session's HTTP route to the type of the request body.
 OPERATIONS: dict[str, type[protocol.SessionRequest]] = {
     "reset": protocol.Reset,
     "step": protocol.Step,
@@ -59,7 +59,7 @@ _PUBLIC = frozenset({"/health", "/ready"})  # load balancers request these paths
 
 
 class ProtocolAdapter(Protocol):
-    """Serves the protocol of another project under the path `prefix`."""
+    """Adapter that serves another project's protocol under the path `prefix`."""
 
     prefix: str
 
@@ -129,7 +129,7 @@ class App:
             pass
 
     async def _session_route(self, request: HttpRequest, rest: str) -> None:
-        """Handle a request to one session. Most requests of the server take this path."""
+        """Handle a request to one session. Most requests to the server take this path."""
         name, slash, operation = rest.partition("/")
         body: Any
         if not slash:

@@ -63,7 +63,7 @@ class Authenticator:
         if not self._any_host and _host_name(host) not in LOOPBACK:
             client.error = fault("wrong_host", "this server does not accept that Host header; use localhost")
         elif origin is not None and _origin_host(origin) != host:
-            client.error = fault("unauthorized", "requests from web pages of other sites are not allowed")
+            client.error = fault("unauthorized", "requests from web pages on other sites are not allowed")
         elif self._tokens:
             owner = self._owner(authorization)
             if owner is None:
@@ -91,7 +91,7 @@ def _media_type(value: bytes) -> str:
 
 
 def _origin_host(origin: bytes) -> bytes | None:
-    """Return the host and port of an Origin header, or None if it is not a URL."""
+    """Return the host and port in an Origin header, or None if it is not a URL."""
     try:
         return urlsplit(origin.decode("latin-1")).netloc.encode("latin-1")
     except ValueError:
@@ -99,7 +99,7 @@ def _origin_host(origin: bytes) -> bytes | None:
 
 
 def _host_name(host: bytes) -> bytes:
-    """Return the host name of a Host header, without the port."""
+    """Return the host name in a Host header, without the port."""
     host = host.lower()
     if host.startswith(b"["):
         return b"".join(host.partition(b"]")[:2])

@@ -16,9 +16,9 @@ SHUTDOWN_TIMEOUT = 20.0  # seconds to wait for the server to stop
 
 @contextmanager
 def running(*envs: str, **options: Any) -> Iterator[str]:
-    """Run `palestra serve ENVS` in a child process on a free port, and yield the URL of the server.
+    """Run `palestra serve ENVS` in a child process on a free port, and yield the server's URL.
 
-    `options` are flags of `palestra serve`, for example `workers=2`, `token_file="t"` or `imports=["my_envs"]`.
+    `options` are `palestra serve` flags, for example `workers=2`, `token_file="t"` or `imports=["my_envs"]`.
     """
     command = [sys.executable, "-m", "palestra", "serve", *envs, "--port", "0", "--drain", "0", "--log-level", "error"]
     for name, value in options.items():

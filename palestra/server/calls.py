@@ -41,7 +41,7 @@ class Calls:
         self.step_timeout = settings.step_timeout
         self._reset_timeout = settings.reset_timeout or settings.step_timeout
         self._on_rows = on_rows
-        self._forks: dict[int, Session] = {}  # pending forks, keyed by the key of the original session
+        self._forks: dict[int, Session] = {}  # pending forks by the original session's key
 
     @property
     def free(self) -> int:
@@ -52,7 +52,7 @@ class Calls:
         return fault("capacity", f"the server is already running {self.in_flight} calls, its maximum", retry_after=1.0)
 
     def start(self, session: Session, media_type: str, respond: Respond, what: int, payload: Any) -> None:
-        """Send a command to the worker of an idle session. `respond` is called with the result."""
+        """Send a command to an idle session's worker. `respond` is called with the result."""
         session.media_type = media_type
         session.waiters = [respond]
         session.call_started = now = monotonic()
@@ -62,7 +62,7 @@ class Calls:
         self.pool.send(session.worker, (session.key, what, payload))
 
     def start_fork(self, session: Session, media_type: str, respond: Respond) -> None:
-        """Copy the episode of `session` into a new session on the same worker."""
+        """Copy the episode in `session` into a new session on the same worker."""
         fork = self.sessions.open(
             worker=session.worker,
             env=session.env,
@@ -71,7 +71,7 @@ class Calls:
             create_id="",
             now=monotonic(),
         )
-        fork.expires_at = inf  # the lease of the fork starts when the copy is complete
+        fork.expires_at = inf  # the fork's lease starts when the copy is complete
         self._forks[session.key] = fork
         self.start(session, media_type, respond, commands.FORKS, fork.key)
 
@@ -143,7 +143,7 @@ class Calls:
         fork.expires_at = monotonic() + fork.lease
         extra = {"session": fork.id, "env": fork.env, "client": fork.owner, "fork_of": session.id}
         log.info("session opened", extra=extra)
-        if session.end_cause is not None:  # the client will not receive the name of the fork
+        if session.end_cause is not None:  # the client will not receive the fork's name
             self.end(fork, "closed")
         body = {"session": fork.id, "env": fork.env, "lease": fork.lease}
         return with_seq(encoder(session.media_type)(body), session.seq - 1, session.media_type)
@@ -194,7 +194,7 @@ class Calls:
         self.pool.check_workers()
 
     def _on_worker_death(self, worker: Worker, exit_status: str, running: frozenset[int]) -> None:
-        """End the sessions of a dead worker. `running` contains the keys of the sessions that were running a call."""
+        """End an exited worker's sessions. `running` contains the keys of the sessions that were running a call."""
         for fork in [self._forks.pop(key) for key in worker.sessions if key in self._forks]:
             self._discard_fork(fork)
         for key in list(worker.sessions):

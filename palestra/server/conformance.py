@@ -229,7 +229,7 @@ def check_concurrency(client: Client) -> None:
 
 
 def check_close(client: Client) -> None:
-    """Check that a session can be closed twice, and that steps of closed and unknown sessions are refused."""
+    """Check that a session can be closed twice, and that steps in closed and unknown sessions are refused."""
     session = client.open()
     for _ in range(2):
         response = client.call(session, "close")
@@ -237,10 +237,10 @@ def check_close(client: Client) -> None:
     response = client.call(session, "step", action="x")
     gone = response.status == 410 and response.code == "session_gone"
     gone = gone and response.body["error"].get("cause") == "closed"
-    client.require(gone, "close", "a step of a closed session must return 410 with the cause `closed`", response)
+    client.require(gone, "close", "a step in a closed session must return 410 with the cause `closed`", response)
     response = client.call("unknown", "step", action="x")
     unknown = response.status == 404 and response.code == "unknown_session"
-    client.require(unknown, "sessions", "a step of an unknown session must return 404", response)
+    client.require(unknown, "sessions", "a step in an unknown session must return 404", response)
 
 
 def check_episodes(client: Client) -> None:
@@ -310,7 +310,7 @@ def check_batch(client: Client) -> None:
 
 
 def check_vector_step(client: Client) -> None:
-    """Check that a vector step returns the same results as single steps, also if it is retried."""
+    """Check that a vector step returns the same results as single steps, even if it is retried."""
     sessions, references = [client.open() for _ in range(3)], [client.open() for _ in range(3)]
     for number, session in enumerate((*sessions, *references)):
         client.call(session, "reset", seed=number % 3, seq=0)
@@ -379,7 +379,7 @@ def check_websocket(client: Client) -> None:
         websocket.send(json.dumps({"op": "dance", "id": "bad"}))
         error = json.loads(websocket.recv(timeout=60))
         correct = error.get("id") == "bad" and error.get("error", {}).get("code") == "bad_request"
-        expected = "the response to an invalid request must be an error with the id of the request"
+        expected = "the response to an invalid request must be an error with the request's id"
         client.require(correct, "websocket", expected, _as_response(error))
         for session in sessions.values():
             websocket.send(json.dumps({"op": "close", "session": session, "id": f"x{session}"}))

@@ -40,7 +40,7 @@ class WriteTimeout:
 
 
 class HttpConnection(WriteTimeout, HttpToolsProtocol):
-    """HTTP connection with limits for the size and duration of requests."""
+    """HTTP connection with limits on the size and duration of requests."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,7 +104,7 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
 
 
 class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
-    """WebSocket connection with a limit for the number of fragments per message."""
+    """WebSocket connection with a limit on the number of fragments per message."""
 
     async def send(self, message: Any) -> None:
         await super().send(message)

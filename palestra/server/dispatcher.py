@@ -1,4 +1,4 @@
-"""Dispatch requests from HTTP, the WebSocket and the protocols of other projects to sessions.
+"""Dispatch requests from HTTP, the WebSocket and other projects' protocols to sessions.
 
 Every session runs one call at a time. Resets, steps and forks have sequence numbers. Each of them is executed only
 once, even if the request is sent repeatedly, and its response is stored until the next call. A request to a session

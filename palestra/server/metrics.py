@@ -1,4 +1,4 @@
-"""Count events of the server and export the counters in the Prometheus text format."""
+"""Count server events and export the counters in the Prometheus text format."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Stats:
 
 
 def metrics_text(dispatcher: Dispatcher, websockets: int) -> bytes:
-    """Return the body of the response to `/metrics`."""
+    """Return the response body for `/metrics`."""
     prometheus = require("prometheus_client", extra="serve")
     text: bytes = prometheus.generate_latest(_Collector(dispatcher, websockets))
     return text
 
 
 class _Collector:
-    """Collector for prometheus-client that reads the counters of a dispatcher."""
+    """Collector for prometheus-client that reads a dispatcher's counters."""
 
     def __init__(self, dispatcher: Dispatcher, websockets: int) -> None:
         self._dispatcher = dispatcher
@@ -70,7 +70,7 @@ class _Collector:
             ("sessions_opened", "Sessions opened.", stats.opened),
             ("retries", "Requests that were retries of an earlier call.", stats.retries),
             ("episodes", "Finished episodes.", stats.episodes),
-            ("worker_deaths", "Worker processes that died.", pool.deaths),
+            ("worker_deaths", "Worker processes that exited unexpectedly.", pool.deaths),
         ):
             yield CounterMetricFamily(f"palestra_{name}", text, value=value)
         ended = CounterMetricFamily("palestra_sessions_ended", "Ended sessions by cause.", labels=["cause"])

@@ -66,7 +66,7 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
 
 
 def decode_message(data: bytes | str, media_type: str) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """Return the valid requests of a message, and a pair of request id and error for each invalid request."""
+    """Return the valid requests in a message, and a pair of request id and error for each invalid request."""
     try:
         message = _DECODE[media_type](data)
     except _DECODE_ERRORS as err:
@@ -84,7 +84,7 @@ def _too_many() -> Fault:
 
 
 def _decode_each(data: bytes | str, media_type: str, err: Exception) -> tuple[list[Request], list[tuple[str, Fault]]]:
-    """Decode the requests of an invalid message one by one."""
+    """Decode the requests in an invalid message one by one."""
     requests: list[Request] = []
     errors: list[tuple[str, Fault]] = []
     try:

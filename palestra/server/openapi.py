@@ -1,4 +1,4 @@
-"""OpenAPI document of the native protocol, generated from its message types."""
+"""OpenAPI document for the native protocol, generated from its message types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.remote.protocol import CODES, JSON, MSGPACK, PREFIX
 
 Schema: TypeAlias = dict[str, Any]
 
-# Error codes of the different kinds of paths. _ANY applies to all paths.
+# Error codes for the different kinds of paths. _ANY applies to all paths.
 _ANY = ("bad_request", "too_large", "too_slow", "wrong_host", "not_allowed")
 _AUTH = ("unauthorized",)
 _LIMITS = ("rate_limited", "capacity")
@@ -223,7 +223,7 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
             f"The WebSocket at {PREFIX}/ws accepts the same requests with two more fields: `op` (the operation) and "
             "`session`. A message contains one request or a list of requests. Text messages are JSON, binary messages "
             "are msgpack. Every response contains the `id` of its request. Over HTTP, the id can also be sent in the "
-            "header X-Request-Id.",
+            "X-Request-Id header.",
         },
         "components": {
             "schemas": schemas,
@@ -246,7 +246,7 @@ def _ref(name: str) -> Schema:
 
 
 def _responses(success: str, result: str | None, codes: tuple[str, ...]) -> Schema:
-    """Describe the responses of a path. `result` is the name of a schema, "" for any object, or None for text."""
+    """Describe the responses for a path. `result` is the name of a schema, "" for any object, or None for text."""
     if result is None:
         content: Schema = {"text/plain": {"schema": {"type": "string"}}}
     else:

@@ -14,8 +14,8 @@ _CAUSES: Final[dict[str, str]] = {
     "closed": "it was closed",
     "expired": "it was not used for the duration of its lease; request a longer `lease` when creating it",
     "deadline": "a call exceeded the server's timeout, and the environment was abandoned",
-    "crashed": "its worker process died during a call of this session",
-    "worker": "its worker process died; create a new session and replay the seed and the actions to continue",
+    "crashed": "its worker process crashed during a call in this session",
+    "worker": "its worker process crashed; to continue, create a new session and replay the seed and actions",
     "stopped": "the server stopped",
 }
 
@@ -35,7 +35,7 @@ def id_reused() -> Fault:
 
 
 def busy() -> Fault:
-    return fault("session_busy", "another call of this session is running; send one call at a time", retry_after=0.05)
+    return fault("session_busy", "another call in this session is running; send one call at a time", retry_after=0.05)
 
 
 def draining() -> Fault:

@@ -105,9 +105,9 @@ def serve(
         reset_timeout: Maximum duration in seconds of creating or resetting an environment (default: `step_timeout`).
         max_body: Maximum size of a request in MB.
         memory: Maximum memory per worker in MB.
-        any_kwargs: Accept keyword arguments from clients even if they could be paths of files on this machine.
+        any_kwargs: Accept keyword arguments from clients even if they could be file paths on this machine.
         drain: Seconds for which open sessions may continue after SIGTERM or Ctrl-C.
-        node: Prefix of session names, for load balancers that route by path.
+        node: Prefix for session names, for load balancers that route by path.
         log_level: Minimum level of the JSON log lines on standard error; None leaves logging unchanged.
         on_ready: Function to call with the URL when the server accepts sessions.
     """

@@ -1,4 +1,4 @@
-"""Table of all sessions, with the owner, lease, sequence number and last response of each."""
+"""Table of all sessions, with each session's owner, lease, sequence number and last response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SharedResponse(Protocol):
     """Encoded rows of a vector step, stored as the last response of several sessions."""
 
     def extract(self, key: int, seq: int) -> bytes:
-        """Return the result of the session `key` as the response to a single step."""
+        """Return the result for the session `key` as the response to a single step."""
         ...
 
 
@@ -135,7 +135,7 @@ class Sessions:
         self._listeners[session.id] = listener
 
     def forget_key(self, key: int) -> None:
-        """Remove the entry of an ended session from `by_key`."""
+        """Remove an ended session's entry from `by_key`."""
         self.by_key.pop(key, None)
 
     def find(self, name: str, owner: str) -> Session | None:
@@ -144,15 +144,15 @@ class Sessions:
         return session if session is not None and session.owner == owner else None
 
     def created_by(self, owner: str, create_id: str) -> Session | None:
-        """Return the session that this owner created by the request with the id `create_id`, or None."""
+        """Return the session that this owner created with the request id `create_id`, or None."""
         return self._by_create_id.get((owner, create_id))
 
     def count(self, owner: str) -> int:
-        """Return the number of open sessions of `owner`."""
+        """Return the number of open sessions owned by `owner`."""
         return self._count_by_owner.get(owner, 0)
 
     def end_cause(self, name: str, owner: str) -> Cause | None:
-        """Return why a session of `owner` ended, or None if no cause is stored."""
+        """Return why a session owned by `owner` ended, or None if no cause is stored."""
         ended_owner, cause = self._ended.get(name, ("", None))
         return cause if ended_owner == owner else None
 

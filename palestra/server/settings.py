@@ -1,4 +1,4 @@
-"""Settings of a server, and functions that parse and validate them."""
+"""Server settings, and functions that parse and validate them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIN_TOKEN_LENGTH = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of one server. Times are in seconds, sizes in bytes."""
+    """Settings for one server. Times are in seconds, sizes in bytes."""
 
     envs: tuple[str, ...]  # ids of the served environments
     groups: tuple[Group, ...] = (Group(families=frozenset()),)
@@ -23,14 +23,14 @@ class Settings:
     tokens: Mapping[str, str] = field(default_factory=dict)  # token -> client name; if empty, no token is required
     any_host: bool = False  # accept any Host header
     any_kwargs: bool = False  # accept keyword arguments that could be file paths
-    node: str = ""  # prefix of session names, for load balancers that route by path
+    node: str = ""  # prefix for session names, for load balancers that route by path
     lease: float = 600.0  # default time after which an unused session ends
     max_lease: float = 86_400.0
     step_timeout: float = 120.0  # maximum duration of a call, after which the session ends
     reset_timeout: float | None = None  # same for creating and resetting an environment; None means step_timeout
     # Maximum time to receive a request, and maximum time until the client reads the response.
     request_timeout: float = 60.0
-    ping: float = 20.0  # interval between WebSocket pings, and timeout of their replies
+    ping: float = 20.0  # interval between WebSocket pings, and timeout for their replies
     max_sessions: int = 4_096
     sessions_per_client: int | None = None
     rate: float | None = None  # maximum number of requests per second per client
@@ -63,7 +63,7 @@ class Settings:
 
 
 def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Replace families (`game:`) by their ids, check that all other names exist, and remove duplicates."""
+    """Replace families (`game:`) with their ids, check that all other names exist, and remove duplicates."""
     ids: dict[str, None] = {}
     for name in names:
         if name.endswith(":"):

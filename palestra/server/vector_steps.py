@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class StepError(msgspec.Struct, kw_only=True):
-    """Error of one step in a vector request."""
+    """Error for one step in a vector request."""
 
     index: int
     error: Fault
 
 
 class StepRows:
-    """Encoded rows of several sessions, which one worker returned for a vector request."""
+    """Encoded rows for several sessions, which one worker returned for a vector request."""
 
     __slots__ = ("_decoded", "data", "keys", "media_type")
 
@@ -51,14 +51,14 @@ class StepRows:
         return self._decoded
 
     def extract(self, key: int, seq: int) -> bytes:
-        """Return the row of one session as the response to a single step."""
+        """Return one session's row as the response to a single step."""
         body = dict(zip(OUTCOME, self.by_key[key][1:], strict=True))
         if body["episode"] is None:
             del body["episode"]
         return with_seq(encoder(self.media_type)(body), seq, self.media_type)
 
     def without(self, keys: set[int]) -> bytes:
-        """Return the encoded rows of all sessions except `keys`."""
+        """Return the encoded rows for all sessions except `keys`."""
         rows = [row for key, row in self.by_key.items() if key not in keys]
         data: bytes = encoder(self.media_type)(rows)
         return data

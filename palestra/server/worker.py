@@ -1,4 +1,4 @@
-"""Worker process of the environment server, which runs the environments of many sessions.
+"""Worker process of the environment server, which runs environments for many sessions.
 
 Commands and replies are sent in batches. Fast commands share one thread, and slow commands run in additional threads.
 Workers encode the results, so that the server only has to forward bytes.
@@ -134,7 +134,7 @@ class SessionWorker(CommandLoop):
 
     def close_envs(self) -> None:
         for env in list(self._envs.values()):
-            with suppress(Exception):  # `close` of an environment may raise
+            with suppress(Exception):  # an environment's `close` may raise
                 env.drop()
 
     def _run(self, command: tuple[int, int, Any], thread: ExecutorThread) -> None:
@@ -147,7 +147,7 @@ class SessionWorker(CommandLoop):
             status, data = REFUSED, (code, type(err).__name__, _message_of(err))
         except Abandoned:
             raise
-        except BaseException as err:  # noqa: BLE001  # any exception of an env ends only its own session
+        except BaseException as err:  # noqa: BLE001  # an exception in an env ends only its own session
             status, data = BROKE, broken(err)
             self._discard_env(key)
             if isinstance(err, MemoryError):
@@ -197,7 +197,7 @@ class SessionWorker(CommandLoop):
     def _discard_env(self, key: int) -> None:
         env = self._envs.get(key)
         if env is not None:
-            with suppress(BaseException):  # `close` of a failed environment may raise
+            with suppress(BaseException):  # a failed environment's `close` may raise
                 env.drop()
 
     # Handlers, one per kind of command. Each returns the status and the data of the reply.
@@ -322,7 +322,7 @@ class SessionWorker(CommandLoop):
 def _row_commands(
     request: int, media_type: str, keys: list[int], indexes: list[int], actions: list[str]
 ) -> list[tuple[int, int, Any]]:
-    """Return one ROW command per step of a request."""
+    """Return one ROW command per step in a request."""
     origin = (request, media_type)
     return [(key, ROW, (action, index, origin)) for key, index, action in zip(keys, indexes, actions, strict=True)]
 
@@ -334,7 +334,7 @@ def encode_result(data: dict[str, Any] | tuple[Any, ...], media_type: str) -> An
 
 
 def _builtin(value: Any) -> Any:
-    """Convert a value to built-in types, because the server's interpreter may not have the packages of this one."""
+    """Convert a value to built-in types, because the server's interpreter may lack packages that this one has."""
     if value is None or isinstance(value, str | bytes | bool | int | float):
         return value if type(value) in _BUILTIN else next(t for t in _BUILTIN if isinstance(value, t))(value)
     if isinstance(value, Mapping):
@@ -381,10 +381,10 @@ def broken(err: BaseException) -> tuple[str, str, str, str, str]:
 
 
 def _message_of(err: BaseException) -> str:
-    """Return the message of an exception, with characters that cannot be encoded replaced."""
+    """Return an exception's message, with characters that cannot be encoded replaced."""
     try:
         return _utf8(str(err)[:MAX_TRACE])
-    except Exception:  # noqa: BLE001  # `__str__` of the exception failed
+    except Exception:  # noqa: BLE001  # the exception's `__str__` failed
         return "(no message)"
 
 

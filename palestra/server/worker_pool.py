@@ -1,6 +1,6 @@
-"""Pool of the worker processes of the environment server.
+"""Pool of worker processes for the environment server.
 
-The pool runs in the server's event loop and sends all commands of one event loop iteration together. A worker that
+The pool runs in the server's event loop and sends all commands from one event loop iteration together. A worker that
 exits unexpectedly is replaced, and its sessions are reported as lost. A worker with too many hung threads receives no
 new sessions and exits when its last session ends. A worker that does not reply to a ping is killed.
 """
@@ -114,7 +114,7 @@ class WorkerPool:
         return min(free, key=lambda worker: len(worker.sessions), default=None)
 
     def send(self, worker: Worker, command: tuple[int, int, Any]) -> None:
-        """Send a command, together with all other commands of this event loop iteration."""
+        """Send a command, together with all other commands from this event loop iteration."""
         worker.outbox.append(command)
         if not self._dirty:
             self._loop.call_soon(self._send_all)

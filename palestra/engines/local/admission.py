@@ -65,7 +65,7 @@ class AdmissionGate:
             idle_polls = idle_polls + 1 if self._submitted == before else 0
 
     def _wait_for_loop(self, loop: asyncio.AbstractEventLoop, cancelled: Callable[[], bool]) -> None:
-        """Wait until all tasks of the event loop are blocked."""
+        """Wait until all tasks in the event loop are blocked."""
         probe = _LoopProbe(loop, lambda: self._submitted)
         try:
             loop.call_soon_threadsafe(probe.check)

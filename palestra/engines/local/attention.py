@@ -96,7 +96,7 @@ class AttentionPlanner:
         return np.concatenate((decode, prefill)), len(decode)
 
     def plan(self, start: Ints, stop: Ints, offset: Ints, size: Ints, decoding: int) -> list[AttentionPart]:
-        """Plan the attention of sequences sorted by `order`; the first `decoding` of them decode a single token."""
+        """Plan the attention for sequences sorted by `order`; the first `decoding` of them decode a single token."""
         parts: list[AttentionPart] = []
         if decoding:
             parts += self._decode_parts(stop[:decoding], offset[:decoding], size[:decoding])
@@ -235,7 +235,7 @@ class AttentionPlanner:
 def attend(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None, parts: Sequence[AttentionPart], heads: Heads
 ) -> Tensor:
-    """Compute the attention of one layer for queries of shape (token, head, dim); return shape (token, head * dim)."""
+    """Compute one layer's attention for queries of shape (token, head, dim); return shape (token, head * dim)."""
     kv, group, dim, scale = heads
     outputs = []
     for part in parts:

@@ -3,7 +3,7 @@
 All tokens of a step, from any number of conversations, form one flat sequence without padding; only attention
 distinguishes sequences. For small models this avoids most of the overhead of a transformers forward pass, and for
 models with grouped-query attention it avoids copying keys and values. Before using this runner, `select_runner`
-compares its results with those of the model.
+compares its results with the model's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from palestra.engines.local.runner import StepBatch, to_device
 
 SUPPORTED_MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 SUPPORTED_ROPE = {"default", "linear", "llama3", "yarn"}  # rotations that do not depend on the sequence length
-MAX_FUSED_PARAMETERS = 500_000_000  # fused copies of the projections of a larger model would need too much memory
+MAX_FUSED_PARAMETERS = 500_000_000  # fused copies of a larger model's projections would need too much memory
 LINEAR_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
 
@@ -44,7 +44,7 @@ class Layer(NamedTuple):
 
 
 class NativeRunner:
-    """Runs a model of the Llama family without transformers' forward pass."""
+    """Runs a Llama-family model without transformers' forward pass."""
 
     name = "native"
     needs_entries = False
@@ -73,7 +73,7 @@ class NativeRunner:
         if type(model).__name__ not in SUPPORTED_MODELS or not type(model).__module__.startswith(
             "transformers.models."
         ):
-            return f"{type(model).__name__} is not of the Llama family"
+            return f"{type(model).__name__} is not in the Llama family"
         if loading.layer_windows(model) is None or loading.rope_type(model) not in SUPPORTED_ROPE:
             return "unsupported layer types or position embeddings"
         linears = [model.lm_head]
@@ -91,7 +91,7 @@ class NativeRunner:
         if any(
             p.device != model.lm_head.weight.device or p.dtype != model.lm_head.weight.dtype for p in model.parameters()
         ):
-            return "its parameters are on several devices or of several dtypes"
+            return "its parameters are on several devices or have several dtypes"
         return None
 
     def reload_weights(self) -> bool:

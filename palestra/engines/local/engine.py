@@ -32,7 +32,7 @@ class LocalEngine(PolicyEngine):
     Up to `max_running` requests form one batch. Each step samples one token for each of them; finished requests leave
     the batch and waiting ones join it between steps. The engine caches the keys and values of each conversation
     (requests with the same `conversation`) in up to `cache_gb` of memory and evicts the least recently used. The next
-    request of a conversation computes only its new tokens, and prompts with a common prefix share its computation. A
+    request in a conversation computes only its new tokens, and prompts with a common prefix share its computation. A
     step reads at most `prefill_tokens` prompt tokens.
 
     Steps run in a separate thread, so the event loop stays responsive; several event loops may use the engine one after
@@ -41,7 +41,7 @@ class LocalEngine(PolicyEngine):
 
     `runner` selects the implementation: "native" (a decoder for Llama, Mistral, Qwen2 and Qwen3), "transformers" (the
     model's forward pass with a KV cache), or "recompute" (no cache, for models with other kinds of state). The default
-    is the fastest runner whose log-probabilities match those of the model.
+    is the fastest runner whose log-probabilities match the model's.
 
     With `lockstep` the event loop waits during each step, and a step starts only when all tasks are blocked. Batches
     then do not depend on thread timing, so runs with seeded requests and environments that reply immediately are
@@ -152,7 +152,7 @@ class LocalEngine(PolicyEngine):
         return self._completion(request)
 
     def forget(self, conversation: Hashable) -> None:
-        """Free the cache of a finished conversation before the next step."""
+        """Free a finished conversation's cache before the next step."""
         with self._lock:
             self._closed_conversations.append(conversation)
         if self._admission is not None:
@@ -161,7 +161,7 @@ class LocalEngine(PolicyEngine):
     async def publish(self, weights: Weights | None, version: int) -> None:
         """Use new weights from the next step on, and discard everything cached from the old ones.
 
-        If `weights` is None, the trainer must have changed the tensors of `model` in place while the engine was paused.
+        If `weights` is None, the trainer must have changed `model`'s tensors in place while the engine was paused.
         Otherwise the named tensors are copied into `model`.
         """
         if version <= self.version:
@@ -349,14 +349,14 @@ class LocalEngine(PolicyEngine):
         return True
 
     def _mark_stopped(self) -> None:
-        """Record that no step is running and wake the tasks that wait for this. The caller holds the lock."""
+        """Record that no step is running, and wake the tasks waiting for that. The caller holds the lock."""
         self._working = False
         waiters, self._stop_waiters = self._stop_waiters, []
         for loop, future in waiters:
             _call(loop, _resolve, [future])
 
     def _deliver(self, requests: list[GenerationRequest]) -> None:
-        """Wake the tasks that wait for finished requests, each in its own event loop."""
+        """Wake the tasks waiting for requests that have finished; each task is woken in its own event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[GenerationRequest]] = {}
         for request in requests:
             by_loop.setdefault(request.waiter[0], []).append(request)

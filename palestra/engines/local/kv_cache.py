@@ -46,7 +46,7 @@ class KVCache:
         return sum(t[0].numel() * t.element_size() for t in (*self.keys, *self.values))
 
     def layer(self, index: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the tensors of a layer. The first call creates them to match `key` and `value` (..., head, dim)."""
+        """Return a layer's tensors. The first call creates them to match `key` and `value` (..., head, dim)."""
         while len(self.keys) <= index:
             length = self.allocator.length + 1
             self.keys.append(key.new_zeros((length, *key.shape[-2:])))

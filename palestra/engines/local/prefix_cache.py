@@ -38,11 +38,11 @@ class PrefixCache:
         return list(self._idle)
 
     def get(self, key: Hashable | None) -> CacheEntry | None:
-        """Return the entry of a conversation, busy or idle."""
+        """Return a conversation's entry, busy or idle."""
         return None if key is None else self._by_key.get(key)
 
     def add(self, entry: CacheEntry, hashes: list[int]) -> None:
-        """Add a busy entry; it replaces any older entry of the same conversation."""
+        """Add a busy entry; it replaces any older entry for the same conversation."""
         if entry.key is not None:
             self._by_key[entry.key] = entry
         entry.prefix_hashes = hashes
@@ -71,7 +71,7 @@ class PrefixCache:
                 del self._by_hash[prefix_hash]
 
     def forget(self, key: Hashable) -> CacheEntry | None:
-        """Remove and return the idle entry of a finished conversation; a busy one is removed when its request ends."""
+        """Remove and return a finished conversation's idle entry; a busy one is removed when its request ends."""
         entry = self._by_key.pop(key, None)
         if entry is None or entry.busy:
             return None

@@ -1,4 +1,4 @@
-"""Interface of model runners, and the input of one step."""
+"""Interface for model runners, and the input for one step."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Runner(Protocol):
     needs_entries: bool  # whether `StepBatch.entries` must be present with current ids for every sequence
 
     def forward(self, batch: StepBatch) -> Tensor:
-        """Return the logits of the last token of each chunk with `needs_logits`, in order."""
+        """Return the logits after the last token of each chunk that has `needs_logits` set, in order."""
 
     def reload_weights(self) -> bool:
         """Reload the weights after a change. Return False if this runner no longer supports the model's structure."""

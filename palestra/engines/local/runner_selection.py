@@ -1,4 +1,4 @@
-"""Select the fastest runner that reproduces the log-probabilities of the model."""
+"""Select the fastest runner that reproduces the model's log-probabilities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def select_runner(model: Any, kv_cache: KVCache, device: torch.device, only: str | None = None) -> Runner:
-    """Return the fastest runner whose log-probabilities match those of the model."""
+    """Return the fastest runner whose log-probabilities match the model's."""
     reasons = []
     runner_classes: dict[str, Any] = {"native": NativeRunner, "transformers": TransformersRunner}
     for name, runner_class in runner_classes.items():
@@ -63,7 +63,7 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
             expected = torch.stack([logits[chunk.stop - 1] for logits, chunk in zip(reference, chunks, strict=True)])
             error = (actual - expected.float().log_softmax(-1)).abs().max().item()
             if not error <= tolerance and expected.isfinite().all():
-                return f"log-probabilities differ from those of the model by {error:.2g}"
+                return f"log-probabilities differ from the model's by {error:.2g}"
     except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:

@@ -1,6 +1,6 @@
 """State of the running requests as arrays, so that a step touches few Python objects per sequence.
 
-New tokens of a sequence are appended to its row of a token buffer. They are flushed to the request's lists when the row
+A sequence's new tokens are appended to its row in a token buffer. They are flushed to the request's lists when the row
 is full, when the request ends, or when the lists are needed.
 """
 
@@ -32,7 +32,7 @@ FIELDS = (
     "sampled",  # tokens sampled so far
     "buffered",  # sampled tokens that are not yet in the request's lists
     "seed",
-    "buffer",  # row of the token buffer
+    "buffer",  # row in the token buffer
     "has_stop_strings",  # 0 or 1
     "unfiltered",  # 1: sampling leaves the model's distribution unchanged
 )
@@ -57,7 +57,7 @@ class RunningBatch:
         return self._ints[_INDEX[field], : len(self.requests)]
 
     def settings(self, rows: Ints) -> NDArray[np.float64]:
-        """Return the sampling settings of `rows` in the format that `sampling_tensors` expects."""
+        """Return the sampling settings for `rows` in the format that `sampling_tensors` expects."""
         return self._settings[:, rows]
 
     def append(self, request: GenerationRequest) -> None:
@@ -115,7 +115,7 @@ class RunningBatch:
         self.requests = [self.requests[row] for row in remaining.tolist()]
 
     def next_step(self, prefill_budget: int, *, with_entries: bool) -> tuple[StepBatch, Ints]:
-        """Return the input of the next step, with at most about `prefill_budget` prompt tokens, and its rows.
+        """Return the input for the next step, with at most about `prefill_budget` prompt tokens, and its rows.
 
         `with_entries` includes the flushed entries of all rows; otherwise entries are included only if the step reads
         prompt tokens.

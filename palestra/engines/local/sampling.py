@@ -35,14 +35,14 @@ SETTING_COUNT = 5
 
 
 def settings_row(sampling: Sampling) -> tuple[float, ...]:
-    """Return the settings of a sequence as numbers: temperature, top-k, top-p, min-p, greedy."""
+    """Return a sequence's settings as numbers: temperature, top-k, top-p, min-p, greedy."""
     return (
         sampling.temperature or 1.0, sampling.top_k, sampling.top_p, sampling.min_p, float(sampling.temperature == 0)
     )  # fmt: skip
 
 
 def sampling_tensors(rows: NDArray[np.float64], device_rows: Tensor, vocabulary: int) -> SamplingTensors:
-    """Build the settings of a batch from `settings_row` columns; `device_rows` is the same array on the device."""
+    """Build the settings for a batch from `settings_row` columns; `device_rows` is the same array on the device."""
     _, top_k, top_p, min_p, greedy = rows
     return SamplingTensors(
         temperature=device_rows[0].float(),
@@ -76,9 +76,9 @@ def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[
 def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -> tuple[Tensor, Tensor]:
     """Return one token per row and its log-probability under the model at temperature 1 without filters.
 
-    `uniforms` holds one number in [0, 1) per row; equal numbers and logits yield equal tokens, independent of the other
-    rows. Filters apply in the order top-k, top-p, min-p, each to the result of the previous one. A row with non-finite
-    logits has a NaN log-probability and a meaningless token.
+    `uniforms` holds one number in [0, 1) per row; the same number and logits always yield the same token,
+    regardless of the other rows. Filters apply in the order top-k, top-p, min-p, each to the result of the previous
+    one. A row with non-finite logits has a NaN log-probability and a meaningless token.
     """
     logits = logits.float()
     maximum = logits.amax(-1, keepdim=True)
@@ -98,7 +98,7 @@ def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -
 
 
 def _cumulative(weights: Tensor) -> Tensor:
-    # In float32, rounding would remove the unlikely tokens of a large vocabulary from the cumulative sum.
+    # In float32, rounding would remove the unlikely tokens in a large vocabulary from the cumulative sum.
     return weights.cumsum(-1, dtype=torch.float64)
 
 
@@ -110,7 +110,7 @@ def _inverse_transform(cumulative: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def _filter(weights: Tensor, settings: SamplingTensors) -> Tensor:
-    """Set the weights of excluded tokens to 0. The largest weight of each row is 1."""
+    """Set the weights of excluded tokens to 0. The largest weight in each row is 1."""
     if settings.any_top:
         ordered = _sort_descending(weights)
         last = settings.top_k[:, None] - 1

@@ -72,13 +72,13 @@ class GenerationRequest:
 
 @dataclass(slots=True)
 class EngineStats:
-    """Counters of an engine since its start, in tokens unless noted."""
+    """An engine's counters since its start, in tokens unless noted."""
 
     steps: int = 0  # model steps
     sampled: int = 0
     computed: int = 0  # tokens run through the model, including sampled ones
     reused: int = 0  # prompt tokens found in the conversation's own cache entry
-    shared: int = 0  # prompt tokens copied from the entry of another conversation
+    shared: int = 0  # prompt tokens copied from another conversation's entry
     evicted: int = 0  # idle cache entries that were removed to make room
     preempted: int = 0  # running requests whose block was freed and which were recomputed
 
@@ -241,7 +241,7 @@ class Scheduler:
                     self._grow_block(row)
 
     def _grow_block(self, row: int) -> None:
-        """Ensure that the block of a row holds all of its ids."""
+        """Ensure that a row's block holds all of its ids."""
         request = self._batch.requests[row]
         entry = _entry(request)
         self._batch.flush(row)
@@ -316,7 +316,7 @@ class Scheduler:
             device_numbers, device_rows = to_device(logits.device, numbers, setting_rows)
             settings = sampling_tensors(setting_rows, device_rows, logits.shape[-1])
         ids, logprobs = sample(logits, device_numbers, settings)
-        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the only device synchronization of a step
+        both = torch.stack((ids.double(), logprobs.double())).cpu().numpy()  # the only device synchronization in a step
         return both[0].astype(np.int64), both[1]
 
     def _append(

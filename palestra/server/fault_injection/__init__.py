@@ -1,4 +1,4 @@
-"""Fault injection for tests: environments that fail, and a proxy that delays, drops or corrupts responses of a server.
+"""Fault injection for tests: environments that fail, and a proxy that delays, drops or corrupts a server's responses.
 
 `palestra serve fault: --import palestra.server.fault_injection.envs` serves the environments.
 `FaultyProxy(url, drop=0.01, ...)` forwards requests to any server and injects faults into the responses.

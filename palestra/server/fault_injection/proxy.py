@@ -1,4 +1,4 @@
-"""Proxy that delays, drops, duplicates, reorders and corrupts the responses of a server.
+"""Proxy that delays, drops, duplicates, reorders and corrupts a server's responses.
 
 Requests are forwarded unchanged. Data from the server is split into HTTP responses or WebSocket messages, and random
 faults are injected into some of them. `seed` determines the faults.
@@ -23,7 +23,7 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """Probability per response of each kind of fault."""
+    """Probability of each kind of fault, per response."""
 
     drop: float = 0.0  # the server executes the request, but the connection is closed before the response is sent
     delay: float = 0.0  # the response is delayed by `seconds`
@@ -46,7 +46,7 @@ class FaultRates:
 class FaultyProxy:
     """Proxy for the server at `url`, which injects faults with the given rates.
 
-    The attribute `url` is the address for clients, and `counts` contains the number of faults of each kind.
+    Its `url` is the address for clients, and `counts` contains the number of faults of each kind.
 
     with FaultyProxy("http://localhost:8100", drop=0.01, seed=1) as faulty:
         env = palestra.make(f"{faulty.url}/game:Wordle-v0-hard", recover="replay")

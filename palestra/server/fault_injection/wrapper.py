@@ -13,7 +13,7 @@ from palestra.types import Step
 
 
 class FaultyEnv(Wrapper):
-    """Make steps of `env` fail with the given probabilities. The seed of the episode determines which steps fail.
+    """Make steps in `env` fail with the given probabilities. The episode's seed determines which steps fail.
 
     Args:
         slow: Probability that a step takes `seconds` longer.

@@ -1,4 +1,4 @@
-"""Adapters for the protocols of other projects. The server offers each protocol under its own path prefix."""
+"""Adapters for other projects' protocols. The server offers each protocol under its own path prefix."""
 
 from __future__ import annotations
 

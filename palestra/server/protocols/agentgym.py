@@ -52,7 +52,7 @@ class Body(Struct, kw_only=True):
 
 
 class AgentGymSession(ProtocolSession):
-    """Session of one environment number."""
+    """Session for one environment number."""
 
     def __init__(
         self, dispatcher: Dispatcher, owner: str, family: str, number: int, on_end: Callable[[object], None]
@@ -60,7 +60,7 @@ class AgentGymSession(ProtocolSession):
         super().__init__(dispatcher, owner, on_end=on_end)
         self.family = family
         self.number = number
-        self.goal: str | None = None  # goal of all episodes, if the client sent one when it created the environment
+        self.goal: str | None = None  # goal for all episodes, if the client sent one when it created the environment
 
     def results(self) -> tuple[StepResult, StepResult]:
         """Return the first and the latest result of the running episode."""
@@ -108,7 +108,7 @@ class AgentGym:
         if family not in TASKS:
             raise RequestError(fault("not_found", f"no such AgentGym family; available: {', '.join(TASKS)}"))
         if not self._ids[family]:
-            message = f"this server has no environments of the family {TASKS[family][0]}:"
+            message = f"this server has no environments in the family {TASKS[family][0]}:"
             raise RequestError(fault("unknown_env", message))
         owner = request.client.owner
         if route == "" and request.method == "GET":

@@ -51,7 +51,7 @@ def step_response(family: str, result: StepResult, total_reward: float) -> Any:
         body["info"] = None
     elif family == "babyai":
         body["score"] = total_reward
-    elif family == "sciworld":  # scores of ScienceWorld are percentages
+    elif family == "sciworld":  # ScienceWorld scores are percentages
         body |= {"reward": round(100 * reward), "score": _score(result)}
     return body
 
@@ -143,5 +143,5 @@ def find_view(family: str, route: str) -> View | None:
 
 
 def routes(family: str) -> list[str]:
-    """Return the names of all routes of a family."""
+    """Return the names of all routes for a family."""
     return ["create", "reset", "step", "close", "list_envs", *_VIEWS[family]]

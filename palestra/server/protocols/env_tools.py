@@ -104,7 +104,7 @@ async def _step(session: ProtocolSession, action: object, request_id: str) -> di
 
 
 def error_result(error: Fault) -> dict[str, Any]:
-    """Convert an error of the dispatcher to a tool result with a text for the model and structured content."""
+    """Convert a dispatcher error to a tool result with text for the model and structured content."""
     return {**_tool_result(error.message, {"code": error.code, **error_details(error)}), "isError": True}
 
 

@@ -1,8 +1,8 @@
 """Serve each environment over MCP (streamable HTTP) at `/mcp/ID`, with the tools reset, step, render and close.
 
 An MCP session has one environment, which is opened by the first reset and closed when the session ends. Responses are
-plain JSON because nothing is streamed. The server of the MCP SDK is not used because it manages its own sessions, and
-the leases and limits of this server would not apply to them.
+plain JSON because nothing is streamed. The MCP SDK's server is not used because it manages its own sessions, and this
+server's leases and limits would not apply to them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Mcp:
     def _find(self, request: HttpRequest, env: str) -> tuple[tuple[str, str], McpSession]:
         name = next((value for header, value in request.headers if header == _SESSION_HEADER), b"").decode("latin-1")
         if not name:
-            raise RequestError(fault("bad_request", "the header Mcp-Session-Id is missing; `initialize` returns it"))
+            raise RequestError(fault("bad_request", "the Mcp-Session-Id header is missing; `initialize` returns it"))
         key = (request.client.owner, name)
         session = self._sessions.get(key)
         if session is None or session.served_env != env:

@@ -1,4 +1,4 @@
-"""Decode requests and build responses of OpenEnv's protocol.
+"""Decode requests and build responses for OpenEnv's protocol.
 
 An action is `{"action": "..."}`. The keys `text` and `message` are also accepted because clients of text environments
 use them. An observation is `{"text": ..., "info": ..., ...}`, with the additional key `parts` if it contains images.
@@ -26,7 +26,7 @@ class ResetFields(NamedTuple):
 
 
 def parse_reset(data: dict[str, Any]) -> ResetFields:
-    """Parse the seed and the episode id. All other fields are options of the environment."""
+    """Parse the seed and the episode id. All other fields are environment options."""
     options = dict(data)
     seed, episode_id = options.pop("seed", None), options.pop("episode_id", None)
     options.pop("request_id", None)

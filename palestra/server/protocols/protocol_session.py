@@ -1,7 +1,7 @@
-"""Session of a client that uses the protocol of another project.
+"""Session for a client that uses another project's protocol.
 
 Each AgentGym environment number, OpenEnv episode or connection, and MCP session corresponds to one ProtocolSession,
-which opens a session of the dispatcher on demand. Leases, quotas, capacity limits, timeouts and crashes are handled by
+which opens a dispatcher session on demand. Leases, quotas, capacity limits, timeouts and crashes are handled by
 the dispatcher, as in the native protocol.
 """
 
@@ -64,7 +64,7 @@ _decode_step = msgspec.json.Decoder(StepResult).decode
 
 
 class ProtocolSession:
-    """Opens a session of the dispatcher on demand and stores the latest result. Concurrent calls are refused.
+    """Opens a dispatcher session on demand and stores the latest result. Concurrent calls are refused.
 
     `on_end` is called with the cause if the session ends for any reason other than a call to `release` or `close`.
     """
@@ -96,7 +96,7 @@ class ProtocolSession:
 
     def _check_idle(self) -> None:
         if self._busy:
-            raise RequestError(fault("session_busy", "another call of this session is running; send one at a time"))
+            raise RequestError(fault("session_busy", "another call in this session is running; send one at a time"))
 
     async def request(self, request: Request) -> bytes:
         """Send a request to the dispatcher; raise RequestError if it fails."""
@@ -107,7 +107,7 @@ class ProtocolSession:
         return self.session != "" and self.dispatcher.sessions.find(self.session, self.owner) is not None
 
     async def ensure_open(self, env: str, kwargs: dict[str, Any] | None = None) -> None:
-        """Open a session of `env` if none is open. Raise RequestError once if the previous session was lost."""
+        """Open a session for `env` if none is open. Raise RequestError once if the previous session was lost."""
         if self.session and not self.is_open:
             lost, self.session = self.session, ""
             await self.request(Status(session=lost))  # raises an error with the reason why the session ended
@@ -223,5 +223,5 @@ def error_details(error: Fault) -> dict[str, Any]:
 
 
 async def send_error(request: HttpRequest, error: Fault, body: Any) -> None:
-    """Send an error with the status and headers of the native protocol and a body in the format of another protocol."""
+    """Send an error with the native protocol's status and headers and a body in another protocol's format."""
     await request.send(status_of(error), msgspec.json.encode(body), *error_headers(error), content_type=JSON)
