@@ -1,4 +1,4 @@
-"""Base class for environments on servers of other projects, which do not support forks."""
+"""Base class for environments on other projects' servers, which do not support forks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from palestra.types import Step
 
 
 class AdapterEnv(Env):
-    """Environment on a server of another project.
+    """Environment on another project's server.
 
-    Failures of the server or the network raise EnvFailed instead of returning a reward, and the next `reset` starts a
+    Server and network failures raise EnvFailed instead of returning a reward, and the next `reset` starts a
     new episode. Episodes are truncated after `max_turns` turns.
     """
 

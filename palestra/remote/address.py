@@ -15,7 +15,7 @@ SCHEMES = ("http", "https")
 class Address:
     """URL of a server, and the id of an environment on this server."""
 
-    base: str  # for example "http://localhost:8100"; includes the path prefix of the server, if any
+    base: str  # for example "http://localhost:8100"; includes the server's path prefix, if any
     env: str
 
     @property
@@ -25,7 +25,7 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """Split the URL of an environment into server and id. Raise BadValue if the URL is invalid."""
+    """Split an environment URL into server and id. Raise BadValue if the URL is invalid."""
     try:
         parts = urlsplit(url)
         netloc, port = parts.netloc, parts.port
@@ -34,12 +34,12 @@ def parse(url: str) -> Address:
     path, _, env = parts.path.rpartition("/")
     env = unquote(env)
     if parts.scheme not in SCHEMES or not netloc or port == 0 or ":" not in env or parts.query or parts.fragment:
-        raise BadValue(f"the URL of an environment must be http://HOST:PORT/FAMILY:NAME, got {url!r}")
+        raise BadValue(f"an environment URL must be http://HOST:PORT/FAMILY:NAME, got {url!r}")
     if "@" in netloc:
         raise BadValue("the URL must not contain a token; pass token=... or set PALESTRA_TOKEN")
     return Address(base=f"{parts.scheme}://{netloc}{path}", env=env)
 
 
 def resolve_token(token: str | None) -> str | None:
-    """Return `token`, or the value of the environment variable PALESTRA_TOKEN if `token` is None."""
+    """Return `token`, or the value of the PALESTRA_TOKEN environment variable if `token` is None."""
     return token or os.environ.get("PALESTRA_TOKEN") or None

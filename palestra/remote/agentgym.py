@@ -29,7 +29,7 @@ class AgentGymEnv(AdapterEnv):
     """Environment on an AgentGym server. `family` defaults to the last part of the URL's path.
 
     The seed selects task `seed % data_len`, and `reset(options={"data_idx": 7})` selects a task by number. The server
-    determines the rewards. For families that report a cumulative score, the reward is the change of the score, scaled
+    determines the rewards. For families that report a cumulative score, the reward is the change in the score, scaled
     so that the maximum score is 1. As in AgentGym's clients, the action is the part of a model's reply after `Action:`.
     """
 

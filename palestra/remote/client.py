@@ -43,7 +43,7 @@ class Transport(Protocol):
 class RemoteEnv(Env):
     """Environment on a Palestra server, with its own session.
 
-    A session can be lost because its worker or server dies or its lease expires. With `recover="replay"`, a lost
+    A session can be lost because its worker or server crashes or its lease expires. With `recover="replay"`, a lost
     session is replaced by a new one in which the seed and the actions of the episode are replayed. If this leads to a
     different observation, SessionLost is raised. `recovered` is the number of replaced sessions.
     """
@@ -66,8 +66,8 @@ class RemoteEnv(Env):
 
         Args:
             url: URL of the environment, `http://HOST:PORT/FAMILY:NAME`.
-            kwargs: Keyword arguments of the environment.
-            token: Authentication token of the server (default: the environment variable PALESTRA_TOKEN).
+            kwargs: Keyword arguments for the environment.
+            token: Authentication token of the server (default: the PALESTRA_TOKEN environment variable).
             recover: "replay" to replace lost sessions (see the class docstring), or None to raise SessionLost.
             timeout: Maximum duration of a call in seconds.
             patience: Seconds for which to retry while the server does not respond or is at capacity.
@@ -301,7 +301,7 @@ class RemoteEnv(Env):
                 self._finalizer()
 
     async def aclose(self) -> None:
-        self.close()  # does not block with the transport "socket"
+        self.close()  # does not block with the "socket" transport
 
     def __repr__(self) -> str:
         return f"<RemoteEnv {self._address.env} at {self._address.base}>"

@@ -1,4 +1,4 @@
-"""Convert error responses of a server into exceptions."""
+"""Convert error responses from a server into exceptions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NoResponse(EnvFailed):
 def error_from(fault: Fault, server: str) -> PalestraError:
     """Return the exception that a local environment would have raised.
 
-    If the server assigned a sequence number to the call, it is the attribute `seq` of the exception.
+    If the server assigned a sequence number to the call, it is stored in the exception's `seq` attribute.
     """
     error = _error_from(fault, server)
     if isinstance(fault.seq, int):

@@ -21,7 +21,7 @@ class ErrorResponse(EnvFailed):
 
 
 def base_url(url: str, scheme: str) -> str:
-    """Remove the prefix `scheme+` from a URL such as `agentgym+http://host:port/path`."""
+    """Remove the `scheme+` prefix from a URL such as `agentgym+http://host:port/path`."""
     plain = url.removeprefix(f"{scheme}+")
     try:
         parts = urlsplit(plain)
@@ -29,7 +29,7 @@ def base_url(url: str, scheme: str) -> str:
     except ValueError as err:
         raise BadValue(f"{url!r} is not a valid URL: {err}") from err
     if not valid or parts.query or parts.fragment:
-        raise BadValue(f"the URL of the server must be {scheme}+http://HOST:PORT, got {url!r}")
+        raise BadValue(f"the server URL must be {scheme}+http://HOST:PORT, got {url!r}")
     if "@" in parts.netloc:
         raise BadValue("the URL must not contain a token; pass it as token=...")
     return plain.rstrip("/")

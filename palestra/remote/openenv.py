@@ -22,12 +22,12 @@ TEXT_KEYS = ("text", "message", "content", "output", "prompt", "observation", "e
 class OpenEnvEnv(AdapterEnv):
     """Environment on an OpenEnv server, with its own WebSocket connection.
 
-    `action_key` is the field in which the text of an action is sent. The default is the only string field of the
+    `action_key` is the field in which an action's text is sent. The default is the only string field of the
     server's action schema, or the first of ACTION_KEYS that is in the schema. If there is no such field, actions must
-    be JSON objects. `text_key` is the field that contains the text of an observation. The default is the first of
+    be JSON objects. `text_key` is the field that contains an observation's text. The default is the first of
     TEXT_KEYS in the observation. If there is no such field, the text is the whole observation as JSON.
     `info["observation"]` always contains the whole observation. If an action does not match the schema, the observation
-    is an error message. Options of `reset` are passed to the server.
+    is an error message. `reset` options are passed to the server.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class OpenEnvEnv(AdapterEnv):
     # Requests to the server.
 
     def _read_schema(self) -> str:
-        """Return the name of the field for the text of an action, or "" if the schema has no such field."""
+        """Return the name of the field for an action's text, or "" if the schema has no such field."""
         http = JsonHttpClient(self._base, self._token, self._timeout)
         try:
             schema = http.request("GET", "schema")

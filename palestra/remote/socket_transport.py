@@ -1,4 +1,4 @@
-"""Send requests over one WebSocket per server, shared by all sessions of this process and run by a background thread.
+"""Send requests over one WebSocket per server, shared by all sessions in this process and run by a background thread.
 
 Requests that are submitted while a message is being sent are combined into the next message. If the connection breaks,
 it is reopened, and requests without a response are sent again with the same id, so that the server executes each only

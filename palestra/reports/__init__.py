@@ -1,1 +1,1 @@
-"""Building blocks of HTML reports: self-contained pages, SVG charts and episodes displayed as conversations."""
+"""Building blocks for HTML reports: self-contained pages, SVG charts and episodes displayed as conversations."""

@@ -138,8 +138,8 @@ def _check_value(name: str, value: object, depth: int, unrestricted: bool) -> No
             return
         if not set(value).isdisjoint(_FILE_CHARACTERS) or len(value) > _MAX_TEXT:
             raise BadValue(
-                f"{name}: strings from clients may have at most {_MAX_TEXT} characters and none of / \\ . ~ or :, "
-                "because they could be the name of a file; start the server with --any-kwargs to allow such strings"
+                f"{name}: strings from clients may have at most {_MAX_TEXT} characters and must not contain / \\ . ~ "
+                "or :, because they could be file names; start the server with --any-kwargs to allow such strings"
             )
     elif isinstance(value, dict | list) and depth < _MAX_DEPTH:
         for item in value.items() if isinstance(value, dict) else value:

@@ -68,7 +68,7 @@ class AsyncBridge(VectorState):
     async def _request(self, command: Command) -> EnvResult:
         """Submit one command and wait for its reply, which is dropped if the caller is canceled.
 
-        All commands of the same event loop iteration are submitted together.
+        All commands from the same event loop iteration are submitted together.
         """
         loop = asyncio.get_running_loop()
         index = command[0]

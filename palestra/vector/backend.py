@@ -1,4 +1,4 @@
-"""Interface of vector backends, and the backend that runs commands in the calling thread."""
+"""Interface for vector backends, and the backend that runs commands in the calling thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits
 class Backend(ABC):
     """Runs commands, one at a time per env, and returns the replies in the order in which the commands finish."""
 
-    tick: float | None = None  # maximum seconds between calls of `collect`, which enforces deadlines
+    tick: float | None = None  # maximum seconds between calls to `collect`, which enforces deadlines
 
     immediate = False  # whether all commands have finished when `submit` returns
 
@@ -48,7 +48,7 @@ class SyncBackend(Backend):
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits
     ) -> None:
         if limits.step_timeout is not None or limits.reset_timeout is not None or limits.memory is not None:
-            raise BadValue("backend 'sync' supports neither timeouts nor a memory limit; use backend 'process'")
+            raise BadValue("the 'sync' backend supports neither timeouts nor a memory limit; use backend='process'")
         self.runners = [EnvRunner(i, factory, roots[i], autoreset) for i, factory in enumerate(factories)]
         self._done: list[Reply] = []
         self._steps: list[Callable[[str], Any] | None] = []  # for each env, the function that `step_all` calls
@@ -61,14 +61,14 @@ class SyncBackend(Backend):
         self._steps = [self._step_of(runner) for runner in self.runners]
 
     def _step_of(self, runner: EnvRunner) -> Callable[[str], Any] | None:
-        """Return the `step` method of the env, or None if the runner must start an episode first."""
+        """Return the env's `step` method, or None if the runner must start an episode first."""
         return None if runner.env is None or runner.pending_reset else runner.env.step
 
     def step_all(self, actions: Sequence[str]) -> tuple[VectorStep, list[int]]:
         """Step all envs. Also return the indices of the envs that failed or whose episode ended without an autoreset.
 
-        This method is optimized for many fast envs. It makes few Python calls per env, and unpacks the result tuples of
-        the envs immediately to save memory.
+        This method is optimized for many fast envs. It makes few Python calls per env, and unpacks the envs' result
+        tuples immediately to save memory.
         """
         observations: list[Any] = []
         rewards: list[float] = []
@@ -91,7 +91,7 @@ class SyncBackend(Backend):
                         self._steps[index] = self._step_of(runner)
                     if runner.autoreset == "disabled" or "failure" in info:
                         marked.append(index)
-            except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception is a failure of this env only
+            except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception fails only this env
                 index = len(infos)
                 runner = self.runners[index]
                 reply = runner.step(action) if step is None else runner.after_failure(runner.failure_of(err, action))

@@ -45,7 +45,7 @@ class VectorEnv(AsyncBridge):
         return _reset_columns(self._exchange(self._resets(self._selected(indices), seed, options)))
 
     def step(self, actions: Actions) -> VectorStep:
-        """Take one action in every env, or only in the envs of a dict `{index: action}`, and wait for all results."""
+        """Take one action in every env, or only in the envs in a dict `{index: action}`, and wait for all results."""
         backend = self._backend
         plain = type(actions) is list and len(actions) == self.num_envs and set(map(type, actions)) == {str}
         if plain and isinstance(backend, SyncBackend) and not (self._in_flight or self._idle):
@@ -53,7 +53,7 @@ class VectorEnv(AsyncBridge):
         return _step_columns(self._exchange(self._steps(actions)))
 
     def _step_all(self, backend: SyncBackend, actions: Sequence[str]) -> VectorStep:
-        """Step all envs of a sync backend with as few Python calls as possible."""
+        """Step all envs in a sync backend with as few Python calls as possible."""
         self._check()
         try:
             columns, marked = backend.step_all(actions)
@@ -143,14 +143,14 @@ class VectorEnv(AsyncBridge):
         await asyncio.to_thread(self.close)
 
     def acquire(self) -> SubEnv:
-        """Return an unused env of this vector as an Env. Its `close` method returns it to the vector.
+        """Return an unused env from this vector as an Env. Its `close` method returns it to the vector.
 
         The vector must have `autoreset="disabled"`. Failures are raised as EnvFailed.
         """
         if self.autoreset != "disabled":
             raise BadValue(f"acquire requires a vector with autoreset='disabled', got {self.autoreset!r}")
         if not self._free:
-            raise EnvFailed(f"all {self.num_envs} envs of this vector are in use; close one, or create a larger vector")
+            raise EnvFailed(f"all {self.num_envs} envs in this vector are in use; close one, or create a larger vector")
         return SubEnv(self, self._free.pop())
 
     @property
@@ -160,15 +160,15 @@ class VectorEnv(AsyncBridge):
 
     @property
     def error(self) -> EnvFailed | None:
-        """Error with which this vector failed, or None if it has not failed."""
+        """Error that made this vector fail, or None if it has not failed."""
         return self._error
 
     @property
     def envs(self) -> list[Env]:
-        """Env objects. Only available with the backends `sync` and `thread`, which run them in this process."""
+        """Env objects. Only available with the `sync` and `thread` backends, which run them in this process."""
         runners = getattr(self._backend, "runners", None)
         if runners is None:
-            raise BadValue(f"the envs of backend {self.backend!r} are in other processes; use vec.call(name, ...)")
+            raise BadValue(f"the {self.backend!r} backend runs envs in other processes; use vec.call(name, ...)")
         return [runner.env for runner in runners]
 
     def __enter__(self) -> Self:

@@ -47,11 +47,11 @@ def make_vec(
     """Create a vector of environments.
 
     Args:
-        env_ids: Name of an env, callable that creates an env, or a list with one of these per env. URLs of a Palestra
+        env_ids: Name of an env, callable that creates an env, or a list with one of these per env. URLs on a Palestra
             server create the envs on this server.
         wrappers: Wrappers to apply to every env: callables, names, or pairs like ("Horizon", {"turns": 5}).
-        vec_kwargs: Keyword arguments of the individual envs, as a list with one mapping per env.
-        async_mode: Alias of `backend="thread"`, for compatibility with GEM.
+        vec_kwargs: Keyword arguments for the individual envs, as a list with one mapping per env.
+        async_mode: Alias for `backend="thread"`, for compatibility with GEM.
         seed: Seed from which all episode seeds are derived. The result is the same on every backend. None selects a
             random seed.
         num_envs: Number of envs to create if `env_ids` is not a list.
@@ -65,7 +65,7 @@ def make_vec(
         memory_limit: Maximum memory per worker process in bytes.
         max_restarts: Maximum number of worker replacements. One more is allowed after every hundred results.
         max_failures_in_a_row: Maximum number of consecutive failures per env, beyond which the vector raises EnvFailed.
-        kwargs: Keyword arguments of every env.
+        kwargs: Keyword arguments for every env.
 
     If a step raises an exception, exceeds its timeout or the memory limit, or terminates its worker, only its own env
     fails. The result of the step then has `info["failure"]`, reward NaN and `truncated=True`, and the env is replaced.
@@ -124,7 +124,7 @@ def make_vec(
 def check_limits(
     step_timeout: float | None, reset_timeout: float | None, memory_limit: int | None, max_restarts: int
 ) -> Limits:
-    """Check the limits of a vector and return them as `Limits`."""
+    """Check a vector's limits and return them as `Limits`."""
     for name, value in (
         ("step_timeout", step_timeout),
         ("reset_timeout", reset_timeout),
@@ -168,7 +168,7 @@ def create_backend(
 
 
 def _on_palestra_server(source: Source) -> bool:
-    """Return whether `source` is a URL on a Palestra server. URLs of other servers have a prefix such as `openenv+`."""
+    """Return whether `source` is a URL on a Palestra server. URLs on other servers have a prefix such as `openenv+`."""
     scheme, separator, _ = source.partition("://") if isinstance(source, str) else ("", "", "")
     return bool(separator) and "+" not in scheme
 

@@ -1,4 +1,4 @@
-"""Vector backend that runs envs in actors of a Ray cluster. Each actor runs several envs.
+"""Vector backend that runs envs in actors on a Ray cluster. Each actor runs several envs.
 
 An actor has a ProcessBackend with one worker, which handles calls that hang, crash or use up memory. If the actor
 itself is lost, for example with its node, its envs are reported as failed and created again in another actor.
@@ -80,7 +80,7 @@ class EnvActor:
 
 
 class _ActorHandle:
-    """Group of envs, the actor that currently runs them, and the pending calls of this actor."""
+    """Group of envs, the actor that currently runs them, and that actor's pending calls."""
 
     def __init__(self, indices: list[int], factories: list[Factory], roots: list[int]) -> None:
         self.indices = indices
@@ -239,7 +239,7 @@ class RayBackend(Backend):
         self._done.append((index, *reply[1:5], info, reply[6]))
 
     def _lost(self, handle: _ActorHandle, err: Exception) -> None:
-        """Report the envs of a lost actor as failed, and start a new actor for them."""
+        """Report a lost actor's envs as failed, and start a new actor for them."""
         text = " ".join(str(err).split())
         message = f"its actor was lost: {text[:500]}"
         self._restarts -= 1

@@ -193,7 +193,7 @@ class RemoteBackend(Backend):
         transport.send(protocol.Steps(steps=steps, timeout=self._timeout), on_rows, self._timeout + MARGIN)
 
     def _start_episode(self, env: SessionState, root: int | None, options: dict[str, Any] | None) -> None:
-        """Start the next episode, or the first episode of `root`. Open a new session if the previous one was lost."""
+        """Start the next episode, or the first one for the root seed `root`. Reopen a lost session."""
         if not env.session:
             self._reopen(env, options)
             return
@@ -232,7 +232,7 @@ class RemoteBackend(Backend):
 
         env.transport.send(request, on_value, self._timeout)
 
-    # Handlers of responses, which run in the background thread of the transport.
+    # Response handlers, which run in the transport's background thread.
 
     def _called(self, env: SessionState, value: Any, error: PalestraError | None) -> None:
         info = {} if error is None else {"failure": self._failure(env, error)}
@@ -259,13 +259,13 @@ class RemoteBackend(Backend):
         failure = info.get("failure")
         if failure is not None:
             info["failure"] = replace(EnvFailure(**failure), index=env.index)
-        if env.failure is not None:  # failure of the previous session
+        if env.failure is not None:  # failure in the previous session
             info["failure"], env.failure = env.failure, None
             reward, truncated = NO_REWARD, True
         return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
     def _failed(self, env: SessionState, error: PalestraError) -> None:
-        """Report the failure of a call, which ends the episode. With autoreset mode `same_step`, start the next one."""
+        """Report a failed call, which ends the episode. With autoreset mode `same_step`, start the next one."""
         seq = getattr(error, "seq", None)
         if seq is not None:
             env.seq = seq + 1

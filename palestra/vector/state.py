@@ -53,7 +53,7 @@ class VectorState:
         self._failures_in_a_row = failures_in_a_row
         self._error: EnvFailed | None = None  # if set, every call raises this error
         self._free = list(range(self.num_envs - 1, -1, -1))  # envs that `acquire` may return
-        self._outbox: list[Command] = []  # commands of the current event loop iteration
+        self._outbox: list[Command] = []  # commands from the current event loop iteration
         self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
         # The finalizer also runs when the vector is garbage-collected and at interpreter exit.
@@ -183,7 +183,7 @@ class VectorState:
         return results
 
     def _unclaim(self, commands: list[Command], results: dict[int, EnvResult]) -> None:
-        """Leave the replies of a canceled caller for `recv`."""
+        """Leave a canceled caller's replies for `recv`."""
         for index, _, _ in commands:
             self._claims.pop(index, None)
         self._ready.extend(results.values())

@@ -22,7 +22,7 @@ class ThreadBackend(Backend):
         self, factories: Sequence[Factory], roots: Sequence[int], autoreset: Autoreset, limits: Limits, threads: int
     ) -> None:
         if limits.memory is not None:
-            raise BadValue("backend 'thread' cannot limit the memory of an env; use backend 'process'")
+            raise BadValue("the 'thread' backend cannot limit an env's memory; use backend='process'")
         self._limits = limits
         self._autoreset: Autoreset = autoreset
         # Thread -> (start time, time limit) of its current phase.
@@ -50,7 +50,7 @@ class ThreadBackend(Backend):
         return EnvRunner(index, factory, root, self._autoreset, on_phase=self._start_phase)
 
     def _start_phase(self, name: str) -> None:
-        """Restart the timer of the calling thread for the phase `name`."""
+        """Restart the calling thread's timer for the phase `name`."""
         thread = getattr(self._local, "thread", None)
         if thread is not None:
             if thread.abandoned:

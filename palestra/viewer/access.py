@@ -1,6 +1,6 @@
-"""Access control of the viewer: host names, token, same-origin checks, and security headers.
+"""Access control for the viewer: host names, token, same-origin checks, and security headers.
 
-Web pages of other origins must not be able to read or control the viewer. Therefore requests for other host names are
+Web pages from other origins must not be able to read or control the viewer. Therefore requests for other host names are
 refused (to prevent DNS rebinding), and requests that change state require a header that other origins cannot send.
 """
 
@@ -36,7 +36,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(?::[0-9]+)?")
-_PUBLIC = frozenset({"/style.css", "/icon.svg"})  # static files of the login page
+_PUBLIC = frozenset({"/style.css", "/icon.svg"})  # static files for the login page
 _LOGIN = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Palestra</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="/icon.svg">
 <link rel="stylesheet" href="/style.css"></head><body><main class="login"><h1>Palestra</h1>

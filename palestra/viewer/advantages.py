@@ -1,4 +1,4 @@
-"""Recompute the advantages of a training step from its stored rewards, if possible."""
+"""Recompute the advantages in a training step from its stored rewards, if possible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TurnAdvantages:
 def advantages(
     index: Index, config: Mapping[str, Any], run: str, file: str, n: int, step: int | None
 ) -> TurnAdvantages:
-    """Recompute the advantages of one episode from the rewards of all episodes of its step, as in training."""
+    """Recompute one episode's advantages from the rewards of all episodes in its step, as in training."""
     table = config.get("algorithm")
     name = table.get("name") if isinstance(table, Mapping) else None
     if not isinstance(table, Mapping) or not isinstance(name, str):
@@ -35,7 +35,7 @@ def advantages(
     try:
         algorithm = make_algorithm(name, **{key: value for key, value in table.items() if key != "name"})
     except (BadValue, TypeError) as err:
-        return _unknown(f"cannot read the settings of the run: {err}")
+        return _unknown(f"cannot read the run's settings: {err}")
     assert isinstance(algorithm, PolicyGradient)  # noqa: S101  # narrows the type
     if algorithm.needs_critic:
         return _unknown(f"{name} used a critic, whose values are not stored")

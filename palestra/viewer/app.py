@@ -1,4 +1,4 @@
-"""HTTP routes of the viewer: a JSON API for the runs in a folder, and static files."""
+"""HTTP routes for the viewer: a JSON API for the runs in a folder, and static files."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ActionRequest(BaseModel):
 
 
 class PlayerRequest(BaseModel):
-    """Request for an action of the expert or the random player."""
+    """Request for an action from the expert or the random player."""
 
     model_config = ConfigDict(extra="forbid")
     player: str

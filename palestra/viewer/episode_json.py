@@ -18,7 +18,7 @@ _SHOWN_SEPARATELY = frozenset(
 
 
 def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
-    """Return the JSON of an episode, without its tokens; raise ParsingFailed if `data` is not a trajectory."""
+    """Return the JSON for an episode, without its tokens; raise ParsingFailed if `data` is not a trajectory."""
     try:
         turns = data["turns"]
         to_go = returns_to_go([float(turn["reward"]) for turn in turns], gamma)
@@ -58,7 +58,7 @@ def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float
 
 
 def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
-    """Return an image of an observation and its media type; only types that cannot contain scripts are allowed."""
+    """Return an image from an observation and its media type; only types that cannot contain scripts are allowed."""
     try:
         turns = data["turns"]
         observation = turns[turn]["observation"] if 0 <= turn < len(turns) else data["final_observation"]

@@ -1,4 +1,4 @@
-"""Find the runs in a folder and their files, without access to files outside of that folder."""
+"""Find the runs in a folder and their files, without access to files outside that folder."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ _of_state = attrgetter(*(item.name for item in fields(FileState)))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Filter for the episodes of a run."""
+    """Filter for the episodes in a run."""
 
     env: str = ""
     outcome: str = ""
@@ -105,7 +105,7 @@ class Filter:
 
 
 class Index:
-    """Index database of a folder. Only one thread may write to it; any thread may read from it."""
+    """Index database for a folder. Only one thread may write to it; any thread may read from it."""
 
     def __init__(self, folder: Path) -> None:
         key = hashlib.sha256(str(folder).encode()).hexdigest()[:20]
@@ -130,7 +130,7 @@ class Index:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """Database connection of the current thread."""
+        """Database connection for the current thread."""
         connection: sqlite3.Connection | None = getattr(self._local, "db", None)
         if connection is None:
             connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
@@ -171,7 +171,7 @@ class Index:
             )
 
     def remove(self, run: str, file: str | None = None) -> None:
-        """Delete the entries of a run or of one of its files."""
+        """Delete the entries for a run or for one of its files."""
         condition, values = ("run = ?", (run,)) if file is None else ("run = ? AND file = ?", (run, file))
         db = self.db
         with _transaction(db):
@@ -201,7 +201,7 @@ class Index:
         return {r[0]: r[1] for r in self.db.execute("SELECT run, sum(lines - bad) FROM files GROUP BY run")}
 
     def facets(self, run: str) -> dict[str, list[dict[str, Any]]]:
-        """Return the available filter values of a run with their counts; cached until more episodes are indexed."""
+        """Return the available filter values for a run with their counts; cached until more episodes are indexed."""
         mark = tuple(self.db.execute("SELECT sum(lines), sum(done) FROM files WHERE run = ?", (run,)).fetchone())
         cached = self._facets.get(run)
         if cached is not None and cached[0] == mark:
@@ -253,14 +253,14 @@ class Index:
         return result
 
     def same_task(self, env: str, seed: str, *, most: int = 40) -> Sequence[dict[str, Any]]:
-        """Return the episodes of one task in all runs."""
+        """Return the episodes for one task in all runs."""
         rows = self.db.execute(
             "SELECT * FROM episodes WHERE env = ? AND seed = ? ORDER BY run, file, n LIMIT ?", (env, seed, most)
         )
         return [_shown(row) for row in rows]
 
     def batch(self, run: str, step: int) -> Sequence[Mapping[str, Any]]:
-        """Return the finished episodes of a training step, in order."""
+        """Return the finished episodes in a training step, in order."""
         rows = self.db.execute(
             "SELECT file, n, env, seed, grp, rewards FROM episodes "
             "WHERE run = ? AND step = ? AND turns > 0 AND error IS NULL AND outcome != 'unfinished' ORDER BY file, n",

@@ -26,7 +26,7 @@ from palestra.viewer.rendering import Rendering, drawn
 HOME = "played"  # name of the run in which episodes are saved
 FILE = "episodes.jsonl"
 MOST = 16  # maximum number of concurrent games; the least recently used one is closed
-LONGEST = 100_000  # maximum characters of an action
+LONGEST = 100_000  # maximum characters in an action
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class GameStore:
         return entries
 
     def start(self, env_id: str, seed: int | None) -> str:
-        """Start a game of a registered environment, with its registered keyword arguments, and return its name."""
+        """Start a game in a registered environment, with its registered keyword arguments, and return its name."""
         env = make(get_registered_spec(env_id).id)
         observation, info = env.reset(seed=seed)
         now = perf_counter()
@@ -145,7 +145,7 @@ class GameStore:
             return self._shown(name, game)
 
     def propose(self, name: str, player: str) -> str | None:
-        """Return an action of the expert or the random player, or None if the environment has no such player."""
+        """Return an action from the expert or the random player, or None if the environment has no such player."""
         game = self._game(name)
         with game.lock:
             if game.over:
@@ -160,7 +160,7 @@ class GameStore:
             return text
 
     def save(self, name: str) -> dict[str, Any]:
-        """Save a finished episode to the run `played`."""
+        """Save a finished episode to the `played` run."""
         game = self._game(name)
         with game.lock:
             if not game.over:

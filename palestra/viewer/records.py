@@ -60,7 +60,7 @@ class RunSummary:
 
     @property
     def done(self) -> int:
-        """Number of completed training steps, or of completed episodes of an evaluation."""
+        """Number of completed training steps, or of completed episodes in an evaluation."""
         if self.kind == "eval":
             return _int(self.result.get("episodes"))
         return int(self.rows[-1]["step"]) + 1 if self.rows else 0
@@ -71,7 +71,7 @@ class RunSummary:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """Row with the totals of an evaluation."""
+        """Row with the totals for an evaluation."""
         table = self.summary.get("table") if isinstance(self.summary, dict) else None
         total = table.get("total") if isinstance(table, dict) else None
         return total if isinstance(total, dict) else {}
@@ -145,7 +145,7 @@ class RunSummary:
         }
 
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
-        """Add x positions to rows of metrics; with `after`, the metrics were measured after the update of the step."""
+        """Add x positions to rows of metrics; with `after`, the metrics were measured after the step's update."""
         spent = self._spent()
         placed = []
         for row in rows:

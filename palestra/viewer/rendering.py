@@ -106,7 +106,7 @@ def _same(now: Observation, stored: Any, turn: int) -> None:
     """Raise BadValue if two observations differ; only the text of observations with images is compared."""
     if _words(now) != _words(stored):
         raise BadValue(
-            f"the observation of turn {turn + 1} differs from the stored one: the environment was wrapped (tools, "
+            f"the observation in turn {turn + 1} differs from the stored one: the environment was wrapped (tools, "
             "history) or has another version"
         )
 

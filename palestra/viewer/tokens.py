@@ -23,7 +23,7 @@ class Decoder(Protocol):
 
 
 class Tokenizers:
-    """Loads the tokenizers of runs from their folders and caches them until the files change."""
+    """Loads tokenizers from run folders and caches them until the files change."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Tokenizers:
         self._lock = threading.Lock()
 
     def of(self, place: RunLocation, settings: Mapping[str, Any]) -> tuple[Decoder | None, str]:
-        """Return the tokenizer of a run and its path, or None and the reason why there is none."""
+        """Return a run's tokenizer and its path, or None and the reason why there is none."""
         for path in self._candidates(place, settings):
             try:
                 real = self.folder.inside(path)
@@ -51,7 +51,7 @@ class Tokenizers:
         if checkpoints.is_dir():
             candidates += sorted(checkpoints.glob(f"step-*/{FILE}"))[-1:]
         for named in _models(settings):
-            # The model may be elsewhere in the served folder; models outside of this folder are not read.
+            # The model may be elsewhere in the served folder; models outside this folder are not read.
             for start in (self.folder.path, self.folder.path.parent):
                 candidates += [start / named / sub / FILE for sub in (".", "best", "last")]
         return candidates

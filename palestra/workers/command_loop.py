@@ -13,9 +13,9 @@ from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_fra
 
 
 class CommandLoop(ABC):
-    """Base class of the workers of vectors and of the environment server.
+    """Base class for the workers of vectors and the environment server.
 
-    A subclass runs the commands of a batch (usually on an `Executor`), appends each reply to `_done`, and calls
+    A subclass runs the commands in a batch (usually on an `Executor`), appends each reply to `_done`, and calls
     `_flush` when replies should be sent.
     """
 
@@ -27,7 +27,7 @@ class CommandLoop(ABC):
 
     @abstractmethod
     def handle(self, batch: Any) -> None:
-        """Run the commands of one message, or pass them to an executor."""
+        """Run the commands in one message, or pass them to an executor."""
 
     @abstractmethod
     def close_envs(self) -> None:

@@ -32,7 +32,7 @@ MAX_TRACE = 4_000  # maximum number of characters of a traceback; the start is c
 
 
 def factory_name(factory: Factory) -> str:
-    """Return the name of a factory for messages: its attribute `name`, or the name of the function or class."""
+    """Return the name of a factory for messages: its `name` attribute, or the name of the function or class."""
     name = getattr(factory, "name", None) or getattr(factory, "__name__", None)
     return name if isinstance(name, str) else repr(factory)
 
@@ -43,11 +43,11 @@ def episode_seed(root: int, episode: int) -> int:
 
 
 def _ignore_phase(_: str) -> None:
-    """Ignore the start of a phase. Default of `on_phase`, for runners without timeouts."""
+    """Ignore the start of a phase. Default for `on_phase`, for runners without timeouts."""
 
 
 class EnvRunner:
-    """Runs one env of a vector, counts its episodes, and resets it according to the autoreset mode.
+    """Runs one env in a vector, counts its episodes, and resets it according to the autoreset mode.
 
     `on_phase` is called with "step", "reset" or "make" when such a phase starts, so that a deadline can be set for it.
     With `raise_memory_error`, a MemoryError is raised instead of reported as a failure. The caller must then end the
@@ -93,7 +93,7 @@ class EnvRunner:
         return episode_seed(self.root, self.episode) if self.episode >= 0 else None
 
     def make(self) -> None:
-        """Create the env if it does not exist yet. Exceptions of its constructor are not caught."""
+        """Create the env if it does not exist yet. Exceptions from its constructor are not caught."""
         if self.env is None:
             self.on_phase("make")
             self.env = self.factory()
@@ -128,7 +128,7 @@ class EnvRunner:
         try:
             self.on_phase("step")
             observation, reward, terminated, truncated, info = self.env.step(action)  # type: ignore[union-attr]
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception is a failure of this env only
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception fails only this env
             return self.after_failure(self.failure_of(err, action))
         if terminated or truncated:
             return (self.index, *self.finish(observation, reward, terminated, truncated, info), self.episode)
@@ -137,7 +137,7 @@ class EnvRunner:
     def finish(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Apply the autoreset mode to the result of the last step of an episode."""
+        """Apply the autoreset mode to the result of an episode's last step."""
         if self.autoreset == "same_step":
             first, new_info, failure = self._start_episode()
             info = {**new_info, "final_observation": observation, "final_info": info}

@@ -1,7 +1,7 @@
 """Thread pool for env commands that uses one thread for quick commands and additional threads for slow ones.
 
 A thread runs commands one after another. If a command is slow, another thread takes over the remaining commands. This
-happens immediately if the previous command of the same env was slow, and otherwise after `SLOW` seconds without a
+happens immediately if the previous command for the same env was slow, and otherwise after `SLOW` seconds without a
 finished command. An idle thread, the watcher, checks whether commands finish.
 """
 
@@ -16,7 +16,7 @@ from time import monotonic, thread_time
 from palestra.workers.types import Command
 
 SLOW = 0.005  # seconds after which a command counts as slow
-MAX_WATCH = 0.04  # maximum seconds between two checks of the watcher
+MAX_WATCH = 0.04  # maximum seconds between two checks by the watcher
 GRACE = 1.0  # maximum seconds that `close` waits for running commands
 MAX_UNSENT = 16  # maximum number of replies that are not yet flushed
 
@@ -26,7 +26,7 @@ class Abandoned(BaseException):
 
 
 class ExecutorThread:
-    """Thread of an executor, with its current command."""
+    """Executor thread with its current command."""
 
     __slots__ = ("abandoned", "lane", "quick", "task", "thread")
 
@@ -134,7 +134,7 @@ class Executor:
             return False
 
     def _set_quick(self, thread: ExecutorThread, quick: bool) -> None:
-        """Set the `quick` flag of a thread and update the number of quick threads. The caller holds the lock."""
+        """Set a thread's `quick` flag and update the number of quick threads. The caller holds the lock."""
         if thread.quick is not quick:
             thread.quick = quick
             self._quick += 1 if quick else -1
@@ -227,14 +227,14 @@ class Executor:
         _interrupt(thread.thread)
 
     def abandon_env(self, index: int) -> None:
-        """Abandon the thread that is running a command of this env, if there is one."""
+        """Abandon the thread that is running a command for this env, if there is one."""
         with self._turn:
             thread = next((t for t in self._threads if t.task is not None and t.task[0] == index), None)
         if thread is not None:
             self.abandon(thread)
 
     def forget(self, index: int) -> None:
-        """Delete the statistics of an env that no longer exists."""
+        """Delete the statistics for an env that no longer exists."""
         self._slow.discard(index)
         self._busy.discard(index)
 

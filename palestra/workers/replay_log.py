@@ -1,4 +1,4 @@
-"""Record the episode of an env in another process, to replay it or report its loss when the process dies."""
+"""Record the episode of an env in another process, to replay it or report its loss if the process crashes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ReplayLog:
         self.lost: EnvFailure | None = None  # failure to report with the next step
 
     def state(self, *, replay: bool) -> tuple[Any, ...]:
-        """Return the arguments of `EnvRunner._restore`. Without `replay`, only the episode counter is restored."""
+        """Return the arguments for `EnvRunner._restore`. Without `replay`, only the episode counter is restored."""
         replay = replay and not (self.over or self.pending_reset or self.episode < 0)
         actions = self.actions if replay else None
         return (self.root, self.episode, self.options, actions, self.last, self.pending_reset)
@@ -98,7 +98,7 @@ class ReplayLog:
         return (index, RESTORE, (self.state(replay=kind != RESET), kind, payload))
 
     def blame(self, command: Command, cause: Cause, message: str) -> Reply | None:
-        """Replace the command in flight, which made its worker fail, by REPLACE. If it is a CALL, return its reply."""
+        """Replace the command in flight, which made the worker fail, with REPLACE. For a CALL, return its reply."""
         _, kind, payload = command
         root, episode = self.root, self.episode
         if kind == RESET:

@@ -1,4 +1,4 @@
-"""Types of the commands and replies of workers, and of the results and failures that callers receive."""
+"""Types for worker commands and replies, and for the results and failures that callers receive."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Cause: TypeAlias = Literal[
     "deadline",  # a call exceeded its timeout
     "memory",  # the worker exceeded its memory limit
     "died",  # the call terminated its worker process
-    "lost",  # the worker died because of another env, and replaying this env led to a different observation
+    "lost",  # the worker exited because of another env, and replaying this env led to a different observation
     "node",  # the Ray actor or its node was lost
 ]
 
@@ -60,9 +60,9 @@ class EnvFailure:
 
 
 class EnvResult(NamedTuple):
-    """Result of a step of one env. A reset has reward 0 and is neither terminated nor truncated."""
+    """Result of one env's step. A reset has reward 0 and is neither terminated nor truncated."""
 
-    index: int  # type: ignore[assignment]  # replaces the method tuple.index
+    index: int  # type: ignore[assignment]  # replaces the tuple.index method
     observation: Observation
     reward: float  # NaN if the step failed
     terminated: bool
@@ -99,7 +99,7 @@ class BoolList(list[bool]):
 
 
 class VectorStep(NamedTuple):
-    """Results of one step of all envs. The fields are those of Gymnasium's `step`, as lists with one item per env."""
+    """Results of one step in all envs. The fields are as in Gymnasium's `step`, but lists with one item per env."""
 
     observations: list[Observation]
     rewards: list[float]
@@ -110,7 +110,7 @@ class VectorStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of envs and workers; None disables a limit."""
+    """Resource limits for envs and workers; None disables a limit."""
 
     step_timeout: float | None = None  # maximum seconds per step or call
     reset_timeout: float | None = None  # maximum seconds per reset or construction of an env

@@ -1,4 +1,4 @@
-"""Encode messages between a worker and its parent, and record the activity of a worker in shared memory."""
+"""Encode messages between a worker and its parent, and record a worker's activity in shared memory."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class FrameDecoder:
 class ActivityTable:
     """Shared memory in which a worker records the env and deadline of each thread, and which env caused its exit.
 
-    The parent can read it even after the worker has died. Each thread has its own entry, called a lane. The values are
-    aligned 8-byte numbers, so that reads are atomic.
+    The parent can read it even after the worker has exited. Each thread has its own entry, called a lane. The values
+    are aligned 8-byte numbers, so that reads are atomic.
     """
 
     def __init__(self, lanes: int, fd: int | None = None) -> None:
@@ -71,7 +71,7 @@ class ActivityTable:
         self._numbers[2 * lane + 1] = index + 1
 
     def start_untimed(self, lane: int, index: int) -> None:
-        """Record the env that a lane is running, without changing the deadline of the lane."""
+        """Record the env that a lane is running, without changing the lane's deadline."""
         self._numbers[2 * lane + 1] = index + 1
 
     def end(self, lane: int) -> None:
@@ -109,7 +109,7 @@ def dump_factories(factories: Sequence[Factory]) -> bytes:
         by_value: bytes = cloudpickle.dumps(factories)
     except (pickle.PicklingError, AttributeError, TypeError) as err:
         raise BadValue(
-            f"these envs cannot be sent to another process: {err}. Use backend 'sync' or 'thread', or define the env "
-            "in an importable module"
+            f"these envs cannot be sent to another process: {err}. Use the 'sync' or 'thread' backend, or define the "
+            "env in an importable module"
         ) from err
     return by_value

@@ -1,4 +1,4 @@
-"""Worker process of a vector, which runs commands on its envs and records which env causes a failure."""
+"""Worker process for a vector, which runs commands on its envs and records which env causes a failure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class EnvWorker(CommandLoop):
             runner.make()
 
     def _set_deadline(self, phase: str) -> None:
-        """Set the deadline of the phase that an env runner is starting."""
+        """Set the deadline for the phase that an env runner is starting."""
         if self._timed and hasattr(self._local, "lane"):
             limit = self._limits.step_timeout if phase == "step" else self._limits.reset_timeout
             deadline = NO_DEADLINE if limit is None else monotonic() + limit

@@ -37,7 +37,7 @@ class WorkerProcess:
     ) -> None:
         """Start a process that imports and calls `entry`, and send it `config` as the first message.
 
-        `lanes` is the size of the activity table, with one lane per thread. `python` is the path of another
+        `lanes` is the size of the activity table, with one lane per thread. `python` is the path to another
         interpreter, which uses its own `sys.path`, followed by `more_path`.
         """
         self.activity = ActivityTable(lanes)

@@ -122,7 +122,7 @@ def test_usage_errors_equal_those_of_local_envs(server: Server, transport: str) 
         palestra.make(url, transport=transport, max_numbr=3)
     with pytest.raises(BadValue, match="max_number"):
         palestra.make(url, transport=transport, max_number=1)
-    with pytest.raises(BadValue, match="name of a file"):
+    with pytest.raises(BadValue, match="could be file names"):
         palestra.make(url, transport=transport, max_number="/etc/passwd")
     with pytest.raises(BadValue, match="cannot set 'tools'"):
         RemoteEnv(url, kwargs={"tools": ["python"]})

@@ -277,8 +277,8 @@ def test_wrong_arguments_are_rejected_before_any_worker_starts() -> None:
         ({"num_envs": 0}, "num_envs must be at least 1"),
         ({"workers": 0}, "workers must be at least 1"),
         ({"step_timeout": 0}, "step_timeout must be above 0"),
-        ({"step_timeout": 1.0}, "'sync' supports neither"),
-        ({"memory_limit": 1 << 30, "backend": "thread"}, "use backend 'process'"),
+        ({"step_timeout": 1.0}, "'sync' backend supports neither"),
+        ({"memory_limit": 1 << 30, "backend": "thread"}, "use backend='process'"),
         ({"vec_kwargs": [{}, {}]}, "one mapping per env: expected 1, got 2"),
     ]:
         with pytest.raises(BadValue, match=words):
