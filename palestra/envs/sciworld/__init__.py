@@ -1,1 +1,1 @@
-"""ScienceWorld environments with elementary science experiments, simulated by the Java package scienceworld."""
+"""ScienceWorld environments with elementary science experiments, simulated by the scienceworld package in Java."""

@@ -39,9 +39,9 @@ _MEANING = {  # command forms that need an explanation
 
 
 class SeedPredictor:
-    """Predict the seed of the next reset from the seeds of earlier resets.
+    """Predict the next reset's seed from the seeds of earlier resets.
 
-    It recognizes three patterns. In unseeded resets, the seed of an episode is derived from the previous seed. In
+    It recognizes three patterns. In unseeded resets, an episode's seed is derived from the previous seed. In
     evaluations, seeds increase by one. Vectorized envs derive seeds from a root seed and an episode number.
     """
 
@@ -73,13 +73,13 @@ class SciWorld(MultiTurnEnv):
     """ScienceWorld (Wang et al. 2022) with experiments such as boiling, measuring, wiring circuits and growing plants.
 
     `tasks` is a task type ("find-plant", "4-3"), a group ("Find"), or a tuple of these; each episode samples a task
-    type and a variation of ScienceWorld's split `data_split` ("train", "dev", "test" or "all"; by default that of
-    `split`, which is "train" or "test"). `reset(options={"task": "boil", "variation": 3})` selects both explicitly.
-    `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
-    noElectricalAction. `max_turns=None` uses the budget of the task type, which is 1.5 times its longest solution.
-    With `order="agentgym"`, seed s selects task s of AgentGym, whose list consists of all variations of 23 task types.
-    With `prepare_next`, the episode that is predicted to come next is built in the background while the current one
-    is played.
+    type and a variation from ScienceWorld's split `data_split` ("train", "dev", "test" or "all"; by default the one
+    selected by `split`, which is "train" or "test"). `reset(options={"task": "boil", "variation": 3})` selects both
+    explicitly. `simplifications` is "easy" or any of openDoors, openContainers, teleportAction, selfWateringFlowerPots,
+    noElectricalAction. `max_turns=None` uses the task type's budget, which is 1.5 times its longest solution. With
+    `order="agentgym"`, seed s selects task s in AgentGym's list, which consists of all variations of 23 task types.
+    With `prepare_next`, the episode that is predicted to come next is built in the background while the current one is
+    played.
 
     The reward of a step is the change in score, so rewards sum to the final score in [0, 1]. Focusing on a wrong object
     resets the score to 0 and ends the episode. Differences from the package: a variation always has the same initial
@@ -143,7 +143,7 @@ class SciWorld(MultiTurnEnv):
         return step
 
     def prepare(self, seed: int) -> None:
-        """Build the episode of `seed` in the background, for the next `reset(seed)` of any env in this process.
+        """Build the episode for `seed` in the background, for the next `reset(seed)` of any env in this process.
 
         After the first call, this env no longer predicts its next episode.
         """
@@ -272,7 +272,7 @@ class SciWorld(MultiTurnEnv):
         return form
 
     def expert_action(self) -> str:
-        """Return the next action of ScienceWorld's solution, or "wait1" after the last one."""
+        """Return the next action in ScienceWorld's solution, or "wait1" after the last one."""
         path = pool.gold(self._running().key)
         at = 0
         for taken in self._running().actions:

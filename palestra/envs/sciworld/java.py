@@ -36,7 +36,7 @@ class ProcessLost(Exception):
 
 
 class JavaError(Exception):
-    """Raised if Java code throws an exception, with the message of the Java exception."""
+    """Raised if Java code throws an exception, with the Java exception's message."""
 
 
 class JavaConnection:

@@ -1,4 +1,4 @@
-"""Share Java processes between all envs of this Python process, and prepare the next episode in the background.
+"""Share Java processes between all envs in this Python process, and prepare the next episode in the background.
 
 A `Simulation` stores a task key and the actions taken so far, from which its state can be rebuilt exactly. This is done
 for a fork, in another process, after the state was dropped to save memory, or after its Java process has ended. The
@@ -161,7 +161,7 @@ def _restore(key: TaskKey, actions: tuple[str, ...], parsed: tuple[str, ...], aw
 
 
 class SimulatorPool:
-    """Java processes of this Python process, prepared simulations, and cached texts and solutions."""
+    """Java processes started by this Python process, prepared simulations, and cached texts and solutions."""
 
     def __init__(self) -> None:
         self.simulators: list[JavaSimulator] = []
@@ -214,7 +214,7 @@ class SimulatorPool:
             evicted.release()
 
     def is_ready(self, key: TaskKey) -> bool:
-        """Return whether a prepared simulation of this key is built and not in use yet."""
+        """Return whether a prepared simulation for this key is built and not in use yet."""
         with self._lock:
             simulation = self._ready.get(key)
         return simulation is not None and simulation.built and key in self.intros

@@ -134,9 +134,9 @@ class JavaSimulator:
         error = interface.load(key.task, key.variation, key.simplifications, gold)
         if error:
             raise EnvFailed(f"ScienceWorld cannot load {key}: {error}")
-        getattr(interface, "score_$eq")(0.0)  # loading does not reset the values of the previous episode
+        getattr(interface, "score_$eq")(0.0)  # loading does not reset the values from the previous episode
         getattr(interface, "isComplete_$eq")(False)
-        getattr(interface, "taskMaker_$eq")(None)  # it refers to all tasks and uses most of the instance's memory
+        getattr(interface, "taskMaker_$eq")(None)  # refers to all tasks and uses most of the instance's memory
         instance.simplifications = str(self._simplifier.getSimplificationsUsed()).replace(" ", "")
 
     def step(self, instance: Instance, action: str) -> StepResult:
@@ -231,7 +231,7 @@ class JavaSimulator:
                 ) from err
 
     def _enter(self, instance: Instance) -> None:
-        """Swap in the global variables of the instance."""
+        """Swap in the instance's global variables."""
         self.instances.move_to_end(id(instance))
         before = self._current
         if before is instance:

@@ -1,7 +1,7 @@
 """Shorten ScienceWorld's own solutions so that they fit the turn budget and succeed.
 
 ScienceWorld's solver observes a sliding block at every tick for hundreds of turns. It also heats some substances until
-they burn, after which they cannot be frozen. This module replaces repeated observations by `wait`. For tasks in which
+they burn, after which they cannot be frozen. This module replaces repeated observations with `wait`. For tasks in which
 substances may burn, it executes the solution and shortens the heating if the solution fails.
 """
 

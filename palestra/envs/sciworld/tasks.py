@@ -2,8 +2,8 @@
 
 Five groups are the same as in AgentGym-RL and consist of task types with a common name prefix. The splits are the same
 as in ScienceWorld: the first half of a type's variations is for training, the next quarter for development, and the
-rest for testing. A turn budget is 1.5 times the longest known solution of the type, rounded to a multiple of ten, and
-at least 30. One solution of 736 turns was ignored.
+rest for testing. A turn budget is 1.5 times the task type's longest known solution, rounded to a multiple of ten, and
+at least 30. One solution with 736 turns was ignored.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class TaskType:
         return self.topic == "Electricity"
 
     def split(self, name: str) -> range:
-        """Return the variations of a split."""
+        """Return the variations in a split."""
         if name not in SPLITS:
             raise BadValue(f"`data_split` must be one of {', '.join(SPLITS)}; got {name!r}")
         quarter = self.variations // 4
-        # Bounds of the splits in quarters of the variations. The remainder belongs to "test".
+        # Split boundaries, in quarters of the number of variations. The remainder belongs to "test".
         parts = {"train": (0, 2), "dev": (2, 3), "test": (3, 5), "all": (0, 8)}
         first, last = parts[name]
         return range(self.variations)[first * quarter : last * quarter]

@@ -1,10 +1,10 @@
-"""Environment with the questions and databases of BIRD. Spider's files have the same format and can also be used.
+"""Environment with the questions and databases from BIRD. Spider's files have the same format and can also be used.
 
     questions    dev.json, train.json, mini_dev_sqlite.json: rows with db_id, question, evidence, SQL, difficulty
     databases    dev_databases or train_databases: one folder DB_ID per database, containing DB_ID.sqlite
 
 BIRD compares results on the original database only, so it accepts queries with hard-coded results. In this environment,
-the query must also be correct on two copies: one with at most half of the rows of every table, and one without rows.
+the query must also be correct on two copies: one with at most half of the rows in every table, and one without rows.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _DIFFICULTIES = ("simple", "moderate", "challenging")
 
 
 class Bird(SqlEnv):
-    """Answer questions of the BIRD benchmark.
+    """Answer questions from the BIRD benchmark.
 
-    `questions` is BIRD's JSON file (dev.json or train.json: there is no keyword for BIRD's own splits), `databases` is
-    the folder with its databases, and `difficulty` restricts the questions to one difficulty. `split` selects seven
-    eighths ("train") or one eighth ("test") of the questions of the file. `evidence` adds BIRD's hints to the prompt.
-    As in BIRD, results are compared as sets of rows. A seed is a position in the shuffled list of the selected
-    questions, and `reset(options={"index": 7})` selects question 7 of them. The expert submits BIRD's query.
+    `questions` is BIRD's JSON file (dev.json or train.json; there is no separate argument for BIRD's own splits),
+    `databases` is the folder with its databases, and `difficulty` restricts the questions to one difficulty. `split`
+    selects seven eighths ("train") or one eighth ("test") of the questions in the file. `evidence` adds BIRD's hints to
+    the prompt. As in BIRD, results are compared as sets of rows. A seed is a position in the shuffled list of the
+    selected questions, and `reset(options={"index": 7})` selects question 7 of them. The expert submits BIRD's query.
     """
 
     inline = False  # a query may take seconds
-    filters_tasks = False  # the constructor selects the questions of the split
+    filters_tasks = False  # the constructor selects the questions in the split
     compare = "set"
 
     def __init__(
@@ -99,7 +99,7 @@ class Bird(SqlEnv):
         self.about = f"The database is named {name}."
         path = Path(self._folder, name, f"{name}.sqlite")
         if not path.is_file():
-            raise DataMissing(f"{path} does not exist; the folder `databases` must contain one folder per database")
+            raise DataMissing(f"{path} does not exist; the `databases` folder must contain one folder per database")
         self.databases = (File(str(path)), *_copies(str(path), path.stat().st_mtime_ns))
         self.read_schema()
 

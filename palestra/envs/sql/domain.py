@@ -1,11 +1,11 @@
-"""Generate small databases of a domain from a seed, copies with different data, and questions with gold queries.
+"""Generate a domain's small databases from a seed, copies with different data, and questions with gold queries.
 
 A domain consists of data and two functions: `names` generates the names used in its rows, and `fill` generates the
 rows. A copy has the same names, but all other data, including keys, is different. The entities in a question therefore
 exist in every copy. A query that answers the question is correct on all copies, whereas a query that happens to be
-correct on one database usually is not. All copies but the first contain edge cases of the gold query (`EdgeDraw`).
+correct on one database usually is not. All copies but the first contain edge cases for the gold query (`EdgeDraw`).
 
-The question and the queries of a template are filled with the same values. `alternative` is a query equivalent to the
+A template's question and queries are filled with the same values. `alternative` is a query equivalent to the
 gold query. The tests run both queries on many databases and compare their results.
 """
 
@@ -37,7 +37,7 @@ class Template:
     gold: str
     alternative: str
     ordered: bool = False  # whether the order of the rows matters
-    held_out: bool = False  # whether all questions of this template belong to the test split
+    held_out: bool = False  # whether all questions from this template belong to the test split
 
     def fill(self, rng: Random, slots: Mapping[str, Sequence[Any]]) -> Question:
         """Fill the template with a random value for every slot."""
@@ -81,9 +81,9 @@ class Domain:
         return _names(self.names, child_seed(seed, self.name, "names"))
 
     def build(self, seed: int, copy: int = 0, gold: str = "") -> Image:
-        """Build the database of `seed`, or a copy with different data if `copy` is not 0.
+        """Build the database for `seed`, or a copy with different data if `copy` is not 0.
 
-        Copies with a number of at least 2 contain edge cases of the query `gold`.
+        If `copy` is at least 2, the copy contains edge cases for the `gold` query.
         """
         rng, names = Random(child_seed(seed, self.name, "facts", copy)), self.draw_names(seed)
         if copy < 2:
@@ -94,7 +94,7 @@ class Domain:
         return tuple(template for template in self.templates if level in (None, template.level))
 
     def questions(self, rng: Random, level: str | None, seed: int) -> Iterator[Question]:
-        """Yield random questions of a level about the database of `seed`, without end."""
+        """Yield an endless sequence of random questions at a level about the database for `seed`."""
         slots = {**self.slots, **self.draw_names(seed)}
         templates = self.of_level(level)
         while True:

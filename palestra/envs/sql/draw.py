@@ -1,9 +1,9 @@
-"""Random choices for the rows of a database: plain ones, and ones that produce edge cases of a query.
+"""Random choices for the rows in a database: uniform choices, and choices that produce edge cases for a query.
 
 `Draw` is used for the database that the agent sees and for its first copy. `EdgeDraw` is used for the other copies, on
-which a query that is almost correct should return a wrong result. It prefers values at and next to the constants of
-the gold query, the entities that the query mentions, NULLs, repeated values, and a skewed distribution of children, so
-that some parents have none, some have one, and some have many.
+which a query that is almost correct should return a wrong result. It prefers values at and next to the gold query's
+constants, the entities that the query mentions, NULLs, repeated values, and a skewed distribution of children, so that
+some parents have none, some have one, and some have many.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Draw:
         self.random = rng.random  # the methods below use only this function, which is several times as fast as randint
 
     def size(self, count: int) -> int:
-        """Return the number of rows of a table that has `count` rows in the original database."""
+        """Return the number of rows for a table that has `count` rows in the original database."""
         return count
 
     def keys(self, count: int) -> list[int]:
@@ -73,11 +73,11 @@ class Draw:
 
 
 class EdgeDraw(Draw):
-    """Choices that produce edge cases of the query `gold`.
+    """Choices that produce edge cases for the `gold` query.
 
     With `avoid`, no row refers to the entities that the query mentions, so that their groups are empty, and most
-    nullable values are NULL, so that some groups have only NULLs. With `flat`, all numbers of a column are equal unless
-    the query has constants in the range of the column, so that groups equal the average of all rows.
+    nullable values are NULL, so that some groups have only NULLs. With `flat`, all numbers in a column are equal unless
+    the query has constants in the column's range, so that every group's average equals the overall average.
     """
 
     def __init__(self, rng: Random, gold: str, *, avoid: bool = False, flat: bool = False) -> None:

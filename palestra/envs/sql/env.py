@@ -22,9 +22,9 @@ from palestra.seeding import child_seed
 
 MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are searched for an action
 MAX_CELL_CHARS = 400  # longer cells are truncated
-MAX_DRAWS = 20_000  # maximum number of questions to generate until one is of the split and passes the checks
+MAX_DRAWS = 20_000  # maximum number of questions to generate until one is in the split and passes the checks
 MAX_RUNS = 200  # maximum number of questions to check by running them
-RANDOM = "random"  # name of the domain in which every seed has a schema of its own
+RANDOM = "random"  # name of the domain in which every seed has its own schema
 SCHEMA = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
 
 _TAGS = ("sql", "answer")
@@ -35,7 +35,7 @@ _FENCE = re.compile(r"\A```[a-z]*[ \t]*\n(.*?)\n?```\Z", re.S | re.I)
 
 
 class SqlEnv(MultiTurnEnv):
-    """Base class of the SQL environments, in which the agent answers a question about an SQLite database.
+    """Base class for the SQL environments, in which the agent answers a question about an SQLite database.
 
     A subclass sets `question`, `databases`, `compare` and `about` in `setup`. Queries are read-only and have resource
     limits (`palestra/envs/sql/guard.py`). Observations contain at most `show_rows` rows of a result. With
@@ -70,7 +70,7 @@ class SqlEnv(MultiTurnEnv):
         self._schema: tuple[tuple[str, str], ...] = ()
 
     def read_schema(self) -> None:
-        """Read the table definitions of the database. `setup` must call this method last."""
+        """Read the database's table definitions. `setup` must call this method last."""
         tables = run(self.databases[0], SCHEMA, Limits(length=1_000_000))
         if tables.error:
             raise EnvFailed(f"cannot read the table definitions: {tables.error}")
@@ -156,7 +156,7 @@ class GeneratedSql(SqlEnv):
     schema from the seed, and composes questions about it. `level` is "easy" (one table), "medium" (joins and
     aggregates) or "hard" (several joins, dates, subqueries), or None for all levels. The
     answer is also graded on `copies` copies of the database with the same names but different data, including different
-    keys; all of them but the first contain edge cases of the gold query. The correct result differs on the first copy.
+    keys; all of them but the first contain edge cases for the gold query. The correct result differs on the first copy.
     The expert reads the schema and submits the gold query.
 
     Questions with the same template and values are the same task. In addition, some templates are held out as a whole,
@@ -195,13 +195,13 @@ class GeneratedSql(SqlEnv):
         self.read_schema()
 
     def task_key(self) -> object:
-        """Return the template of the question and its values; the data does not matter."""
+        """Return the question's template and values; the data does not matter."""
         return self.question.key
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeCopy:
-    """A copy with edge cases of the gold query, which is built when an answer is graded."""
+    """A copy with edge cases for the gold query; it is built when an answer is graded."""
 
     domain: str
     seed: int
@@ -213,23 +213,23 @@ class EdgeCopy:
         return _edge_image(self).connect()
 
 
-@lru_cache(maxsize=256)  # the episodes of a group are graded on the same copies
+@lru_cache(maxsize=256)  # the episodes in a group are graded on the same copies
 def _edge_image(copy: EdgeCopy) -> Image:
     return source_of(copy.domain, copy.seed, copy.split).build(copy.seed, copy.number, copy.gold)
 
 
 def source_of(domain: str, seed: int, split: str | None) -> Domain | RandomSchema:
-    """Return the domain with this name, or the random schema of a seed and a split."""
+    """Return the domain with this name, or the random schema for a seed and a split."""
     return random_schema(seed, split) if domain == RANDOM else DOMAINS[domain]
 
 
-@lru_cache(maxsize=128)  # the episodes of a group have the same seed
+@lru_cache(maxsize=128)  # the episodes in a group have the same seed
 def _generate(
     domain: str, level: str | None, copies: int, split: str | None, seed: int
 ) -> tuple[tuple[Database, ...], Question]:
     """Build a database and its copies, and choose a question whose answer is not empty and differs on the first copy.
 
-    Questions of another split are skipped before they are run, because most are of the training split.
+    Questions from another split are skipped before they are run, because most belong to the training split.
     """
     source = source_of(domain, seed, split)
     rng = Random(child_seed(seed, domain, "question"))
@@ -250,14 +250,14 @@ def _generate(
         runs += 1
         if runs == MAX_RUNS:
             break
-    raise EnvFailed(f"none of {runs} questions of split {split!r} has an answer that differs between the copies")
+    raise EnvFailed(f"none of {runs} questions in split {split!r} has an answer that differs between the copies")
 
 
 def read_action(reply: str) -> tuple[str, str] | None:
-    r"""Return the tag and the query of the last `<sql>` or `<answer>` in a reply, whose closing tag may be missing.
+    r"""Return the tag and the query in the last `<sql>` or `<answer>` in a reply; the closing tag may be missing.
 
-    If there are no tags, a query in `\boxed{}` is the answer, and so is the last ```sql block if "Final answer:" stands
-    directly before it; otherwise, this block is a query to run.
+    If there are no tags, a query in `\boxed{}` is the answer, and so is the last ```sql block if "Final answer:"
+    directly precedes it; otherwise, this block is a query to run.
     """
     text = reply[-MAX_REPLY_CHARS:]
     lower = text.lower()

@@ -26,12 +26,12 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Resource limits of one query."""
+    """Resource limits for one query."""
 
     steps: int = 2_000_000  # steps of SQLite's virtual machine; 2,000,000 take 0.1 to 0.2 seconds
     length: int = 4_000  # bytes per string, blob or row
     rows: int = 10_000
-    text: int = 20_000  # maximum number of characters of the query
+    text: int = 20_000  # maximum number of characters in the query
 
 
 class Database(Protocol):
@@ -102,7 +102,7 @@ def run(database: Database, query: str, limits: Limits, *, rows: int | None = No
         connection.close()
 
 
-# Error codes of SQLite for failures that are caused by the file or the machine, not by the query.
+# SQLite error codes for failures that are caused by the file or the machine, not by the query.
 _BROKEN = frozenset({
     sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOTADB,
 })  # fmt: skip
@@ -199,7 +199,7 @@ def _evaluate(name: str, *values: Any) -> Any:
 
 
 def _with_fixed_clock(name: str, first: int) -> Callable[..., Any]:
-    """Wrap a date function of SQLite so that it uses NOW for 'now'. `first` is the index of its time argument."""
+    """Wrap an SQLite date function so that it uses NOW for 'now'. `first` is the index of its time argument."""
 
     def function(*values: Any) -> Any:
         head, arguments = values[:first], list(values[first:])

@@ -1,7 +1,7 @@
 """Change a query in the ways in which almost correct queries differ from correct ones.
 
-The mutants measure how well the grading separates right from wrong answers (`benchmarks/sql_mutants.py`): a mutant that
-is not equivalent to the gold query must be rejected.
+The mutants measure how well the grading separates correct from incorrect answers (`benchmarks/sql_mutants.py`): a
+mutant that is not equivalent to the gold query must be rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SET_OPERATIONS = ("UNION", "EXCEPT", "INTERSECT")
 _CLAUSES = ("WHERE", "HAVING", "GROUP", "ORDER", "LIMIT", *_SET_OPERATIONS)
 _DATE = re.compile(r"'\d{4}-\d\d-\d\d'")
 
-Columns = Mapping[str, Sequence[tuple[str, str]]]  # name and type of the columns of each table
+Columns = Mapping[str, Sequence[tuple[str, str]]]  # column names and types for each table
 
 
 class Mutant(NamedTuple):
@@ -119,7 +119,7 @@ def _in_between(tokens: Sequence[str], depths: Sequence[int], i: int) -> bool:
 
 
 def _end(tokens: Sequence[str], depths: Sequence[int], i: int, words: Sequence[str]) -> int:
-    """Return the index of the first token after `i` that ends a clause which started at `i`."""
+    """Return the index of the first token after `i` that ends the clause starting at `i`."""
     for j in range(i + 1, len(tokens)):
         if depths[j] < depths[i] or (depths[j] == depths[i] and tokens[j].upper() in words):
             return j
@@ -147,7 +147,7 @@ def _dropped_conditions(tokens: list[str], depths: list[int], i: int) -> Iterato
 
 
 def _key_changes(tokens: list[str], depths: list[int], i: int) -> Iterator[tuple[str, list[str]]]:
-    """Change the keys of GROUP BY or ORDER BY."""
+    """Change the keys in GROUP BY or ORDER BY."""
     end = _end(tokens, depths, i, _CLAUSES)
     operator = "group" if tokens[i].upper() == "GROUP" else "order"
     cuts = [j for j in range(i + 2, end) if tokens[j] == "," and depths[j] == depths[i]]
@@ -175,7 +175,7 @@ def _count_changes(tokens: list[str], i: int, columns: Columns) -> Iterator[tupl
 
 
 def _without_default(tokens: list[str], depths: list[int], i: int) -> Iterator[tuple[str, list[str]]]:
-    """Replace COALESCE(x, y) by x."""
+    """Replace COALESCE(x, y) with x."""
     comma = next((j for j in range(i + 2, len(tokens)) if tokens[j] == "," and depths[j] == depths[i] + 1), None)
     if comma is not None:
         close = _end(tokens, depths, i + 2, ())
@@ -189,7 +189,7 @@ def _set_changes(tokens: list[str], i: int, after: str) -> Iterator[tuple[str, l
 
 
 def _column_changes(tokens: list[str], i: int, columns: Columns) -> Iterator[tuple[str, list[str]]]:
-    """Replace a column by other columns of the same type in the same table."""
+    """Replace a column with other columns of the same type in the same table."""
     prefix, dot, name = tokens[i].rpartition(".")
     if i + 1 < len(tokens) and tokens[i + 1] == "(":
         return

@@ -1,4 +1,4 @@
-"""Domain of an airline network with airports, airlines, flights and bookings."""
+"""Domain for an airline network with airports, airlines, flights and bookings."""
 
 from __future__ import annotations
 

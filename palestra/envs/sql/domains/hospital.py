@@ -1,4 +1,4 @@
-"""Domain of a hospital with wards, doctors, patients, stays and treatments."""
+"""Domain for a hospital with wards, doctors, patients, stays and treatments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domain of a town library with authors, books, members and loans."""
+"""Domain for a town library with authors, books, members and loans."""
 
 from __future__ import annotations
 

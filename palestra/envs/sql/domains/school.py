@@ -1,4 +1,4 @@
-"""Domain of a school with teachers, courses, students and their marks."""
+"""Domain for a school with teachers, courses, students and their marks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domain of a web shop with customers, products, orders and order items."""
+"""Domain for a web shop with customers, products, orders and order items."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of hard questions: several tables, subqueries, ties, set operations, dates and divisions."""
+"""Forms for hard questions: several tables, subqueries, ties, set operations, dates and divisions."""
 
 # The names in the queries are constants of this package, so SQL injection is not possible.
 # ruff: noqa: S608

@@ -1,4 +1,4 @@
-"""Conditions on the rows of a table: as English text, as SQL, and as different SQL with the same meaning."""
+"""Conditions on rows in a table, each as English text, as SQL, and as different SQL with the same meaning."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _date_filter(rng: Random, name: str, phrase: str, kind: Date) -> Filter:
 
 
 def parent_filter(rng: Random, table: Table, parent: Table, alias: str) -> Filter:
-    """Return a condition on the parent of a row."""
+    """Return a condition on a row's parent."""
     inner = make_filter(rng, parent, "p", 1, least=1)
     key = f"{alias}.{table.parent_key}"
     rows = f"FROM {parent.sql} p WHERE"

@@ -1,4 +1,4 @@
-"""Generate a schema from a seed: tables, names of columns in one of several styles, and rows."""
+"""Generate a schema from a seed: tables, column names in one of several styles, and rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYS = ("{}_id", "id", "{}_no", "{}_key")
 class Column:
     sql: str
     phrase: str
-    kind: Kind | None = None  # None: a unique name
+    kind: Kind | None = None  # None if the column is a unique name
     nullable: bool = False
     ends: bool = False  # whether this is the end date of an event
 
@@ -115,7 +115,7 @@ class Schema:
     person: Table
     extra: Table | None  # further events, which belong to places, units or persons
     link: Link
-    labels: Names  # the unique names of the rows, by role
+    labels: Names  # unique row names, by role
     split: str
 
     @cached_property
@@ -160,7 +160,7 @@ class Schema:
             parents = None
             if table.parent is not None:
                 every = rows[table.parent.sql]
-                parents = every[: len(every) - len(every) // 8]  # the others have no children
+                parents = every[: len(every) - len(every) // 8]  # the other parents have no children
             count = len(labels) if labels else draw.size(table.size)
             rows[table.sql] = [
                 _row(draw, table, key, parents, labels[i] if labels else "")
@@ -202,7 +202,7 @@ def _value(draw: Draw, column: Column, label: str, started: str = "") -> Any:
 
 
 def make_schema(rng: Random, split: str | None) -> Schema:
-    """Generate a schema with a theme of the split."""
+    """Generate a schema with a theme from the split."""
     theme = rng.choice(words.themes(split))
     in_split = words.split_of_theme(words.THEMES.index(theme))
     column_style: Namer = rng.choice((_snake, _snake, _camel))
@@ -252,7 +252,7 @@ def make_schema(rng: Random, split: str | None) -> Schema:
 
 
 def _columns(rng: Random, role: str, style: Namer) -> tuple[Column, ...]:
-    """Return one or two categories, two numbers (of an event, one is nullable) and one date, in random order."""
+    """Return one or two categories, two numbers (one is nullable for an event) and one date, in random order."""
     kinds: list[Kind] = [*rng.sample(words.CATEGORIES[role], rng.randint(1, 2))]
     kinds += [*rng.sample(words.NUMBERS[role], 2), rng.choice(words.DATES[role])]
     rng.shuffle(kinds)

@@ -1,4 +1,4 @@
-"""Forms of easy and medium questions: one table, or a table and its parent.
+"""Forms for easy and medium questions: one table, or a table and its parent.
 
 A form composes a question, its gold query and an equivalent query from a random table and random conditions.
 """
@@ -30,12 +30,12 @@ Ask = Callable[[Random, Schema], Form]
 
 
 def number_of(rng: Random, table: Table) -> Column:
-    """Return a number that is never NULL."""
+    """Return a numeric column that is never NULL."""
     return rng.choice([column for column in table.numbers if not column.nullable])
 
 
 def aggregate_of(rng: Random, column: Column) -> tuple[str, str]:
-    """Return the name and the function of an aggregate that makes sense for a number."""
+    """Return the name and SQL function of an aggregate that makes sense for a numeric column."""
     words = [word for word in AGGREGATES if not (word == "total" and is_year(column))]
     word = rng.choice(words)
     return word, AGGREGATES[word]
@@ -51,7 +51,7 @@ def pair(rng: Random, schema: Schema) -> tuple[Table, Table]:
 
 
 def returned(table: Table, column: Column) -> str:
-    """Return how a question asks for two columns."""
+    """Return the sentence with which a question requests two columns."""
     return f"Return the {table.label.phrase} and the {column.phrase}"
 
 

@@ -18,21 +18,21 @@ FORMS = {EASY: EASY_FORMS, MEDIUM: MEDIUM_FORMS, HARD: HARD_FORMS}
 
 
 class RandomSchema:
-    """The schema of a seed, its databases, and questions about them."""
+    """The schema for a seed, its databases, and questions about them."""
 
     def __init__(self, seed: int, split: str | None) -> None:
         self.schema: Schema = make_schema(Random(child_seed(seed, "schema", split or "")), split)
         self.about = self.schema.about
 
     def build(self, seed: int, copy: int = 0, gold: str = "") -> Image:
-        """Build the database of `seed`, or a copy of it, as `Domain.build` does."""
+        """Build the database for `seed`, or a copy, as `Domain.build` does."""
         rng, ddl = Random(child_seed(seed, "random", "facts", copy)), self.schema.ddl
         if copy < 2:
             return build_image(ddl, self.schema.fill(Draw(rng)))
         return build_image(ddl, repeat_rows(rng, ddl, self.schema.fill(edge_draw(rng, copy, gold))))
 
-    def questions(self, rng: Random, level: str | None, seed: int) -> Iterator[Question]:  # noqa: ARG002  # as a domain
-        """Yield random questions of a level, without end."""
+    def questions(self, rng: Random, level: str | None, seed: int) -> Iterator[Question]:  # noqa: ARG002  # as in `Domain`
+        """Yield an endless sequence of random questions at a level."""
         while True:
             chosen = level or rng.choice(LEVELS)
             form = rng.choice(FORMS[chosen])(rng, self.schema)

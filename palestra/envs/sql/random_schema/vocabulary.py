@@ -1,4 +1,4 @@
-"""Nouns of the tables and descriptions of the columns of random schemas.
+"""Table nouns and column descriptions for random schemas.
 
 A theme has nouns for four roles: a place, a unit (which belongs to a place), an event (which belongs to a unit) and a
 person (who is assigned to units). Every sixth theme is held out for the test split, so that its tables are unknown.
@@ -59,7 +59,7 @@ HELD_OUT_EVERY = 6
 
 
 def themes(split: str | None) -> tuple[Theme, ...]:
-    """Return the themes of a split."""
+    """Return the themes in a split."""
     return tuple(theme for i, theme in enumerate(THEMES) if split in (None, split_of_theme(i)))
 
 
@@ -162,12 +162,12 @@ DATES = {
     EVENT: (Date("start date", "2021-01-01", "2024-12-31"), Date("entry date", "2022-01-01", "2024-12-31")),
     PERSON: (Date("hiring date", "2005-01-01", "2022-12-31"), Date("birth date", "1958-01-01", "2003-12-31")),
 }
-END_DATE = "end date"  # of an event; NULL while the event has not ended
+END_DATE = "end date"  # end date of an event; NULL while the event has not ended
 LINK_NUMBERS = (Number("hours", 1, 40), Number("share", 5, 100, 1), Number("position", 1, 9), Number("fee", 1, 30, 10))
 
 
 def plural(noun: str) -> str:
-    """Return the plural of an English noun of this module."""
+    """Return the plural of an English noun in this module."""
     if noun == "salesman":
         return "salesmen"
     if noun.endswith("y") and noun[-2] not in "aeiou":
