@@ -10,7 +10,7 @@ from palestra.types import Action, Observation
 
 
 class AgentSession(ABC):
-    """State of an agent in one episode."""
+    """An agent's state in one episode."""
 
     @abstractmethod
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:

@@ -31,7 +31,7 @@ class ChatAgent(Agent):
     ids of the new message. If that is impossible, `Call.split` contains the reason and a new token sample starts.
 
     `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
-    `reflect`: when to reflect before acting. `tools`: JSON schemas for style "tools"; by default those in
+    `reflect`: when to reflect before acting. `tools`: JSON schemas for the "tools" style; by default those in
     `info["tools"]` of the first observation. `template_options`: template variables such as `enable_thinking`.
     `max_context`: limit on the context length, if smaller than the engine's.
     """
@@ -87,7 +87,7 @@ class ChatAgent(Agent):
             self._resolve()
 
     async def ready(self) -> None:
-        """Detect the capabilities of the engine. Only the first call has an effect."""
+        """Detect the engine's capabilities. Only the first call has an effect."""
         if not self._ready:
             await self.engine.ready()
             self._resolve()
@@ -133,7 +133,7 @@ class _ChatSession(AgentSession):
         self._sampled = 0
         self._actions = 0
         self._task: list[Message] = []  # kept by every context policy
-        self._summary: Message | None = None  # the last message of the task with the summary appended, if there is one
+        self._summary: Message | None = None  # the task's last message, with the summary appended if there is one
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling
         self._schemas: list[dict[str, Any]] = []
@@ -316,7 +316,7 @@ class _ChatSession(AgentSession):
         return parsed
 
     def _sampling_for(self, used: int, max_tokens: int | None) -> Sampling:
-        """Return the sampling parameters of the next reply, with its own seed and a length that fits the context."""
+        """Return the sampling parameters for the next reply, with its own seed and a length that fits the context."""
         sampling, window = self._sampling, self._chat.window
         limit = sampling.max_tokens if max_tokens is None else max_tokens
         if window is not None and used + limit > window:

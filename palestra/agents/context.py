@@ -47,7 +47,7 @@ class LastTurns:
 class TokenBudget:
     """Keep the latest turns that fit in a prompt of `tokens`; None uses the context length minus the reply length.
 
-    Truncation frees the fraction `slack` of the budget, so that it happens rarely: every truncation starts a new token
+    Truncation frees a `slack` fraction of the budget, so that it happens rarely: every truncation starts a new token
     sample and invalidates the engine's cache. The latest turn is kept even if it exceeds the budget.
     """
 
@@ -106,7 +106,7 @@ Context = FullHistory | LastTurns | TokenBudget | Summary
 def resolve_context(
     context: Context | str | None, *, window: int | None, reply: int, count: Callable[[str], int] | None
 ) -> Context:
-    """Fill in missing limits of `context` from the context length `window`; `count` returns the tokens of a text."""
+    """Fill in missing limits in `context` from the context length `window`; `count` counts a text's tokens."""
     if context is None or isinstance(context, str):
         return FullHistory()
     if isinstance(context, TokenBudget | Summary) and context.tokens is not None and count is None:

@@ -1,4 +1,4 @@
-"""Build the prompts of a conversation: each consists of the previous prompt, the sampled ids and the new message's ids.
+"""Build a conversation's prompts: each consists of the previous prompt, the sampled ids and the new message's ids.
 
 A prompt is rendered from scratch only if the template rewrites earlier messages (for example, strips thinking), if the
 sampled ids are unknown, or if the context policy dropped messages. `Prompt.split` is then the reason: "template",
@@ -177,7 +177,7 @@ class TokenConversation:
         return self._renderer.trim(tail)
 
     def _extended(self, tail: str) -> list[int]:
-        """Return the ids of the last prompt, its reply and `tail`, without the tokens of `tail` that end the reply."""
+        """Return the ids of the last prompt, its reply and `tail`, without the tokens in `tail` that end the reply."""
         codec = self._renderer.codec
         new = codec.encode(tail, inside=True)
         sampled = self._ids

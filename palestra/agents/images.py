@@ -1,4 +1,4 @@
-"""Convert messages with images and tool calls to the format of the OpenAI chat API."""
+"""Convert messages with images and tool calls to the OpenAI chat API format."""
 
 from __future__ import annotations
 

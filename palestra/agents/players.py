@@ -1,4 +1,4 @@
-"""Agents without a model: experts and random policies of the environment, functions, and humans."""
+"""Agents without a model: the environment's expert and random policy, functions, and humans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from palestra.types import Action, Observation, text_of
 
 
 class ExpertAgent(Agent):
-    """Takes the actions of the environment's expert (its reference solver)."""
+    """Takes the actions of the environment's expert, which is its reference solver."""
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del seed  # experts are deterministic
@@ -28,7 +28,7 @@ class RandomAgent(Agent):
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         if seed is not None:
-            # Episodes of a group share the task but take different actions.
+            # Episodes in a group share the task but take different actions.
             env.player_rng.seed(child_seed(seed, "random"))
         return _EnvPolicySession(env, env.sample_random_action)
 
@@ -88,7 +88,7 @@ class _FunctionSession(AgentSession):
 
 
 class HumanAgent(Agent):
-    """A human at the terminal. `ask` prints a text and returns the typed line; episodes call it one at a time."""
+    """A human at the terminal. `ask` prints text and returns the typed line; episodes call it one at a time."""
 
     def __init__(self, ask: Callable[[str], str] | None = None) -> None:
         self._ask = ask or _ask

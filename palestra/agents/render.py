@@ -21,8 +21,8 @@ _REPLY, _OBSERVATION, _TASK, _RULE = (
     "Zrule7q",
 )  # placeholders that no template contains
 _UNUSUAL = "Za \"b\" 'c' \\d <e> &f; {{g}} %h \u00e9\u4f60\U0001f600\n\n\tI|j~ #k_*l Zz"
-_MAX_PROMPTS = 512  # maximum number of cached first prompts; episodes of a group share the first prompt
-_CALL_ID = "Z0000000q"  # id of a tool call; Mistral's template requires nine letters or digits
+_MAX_PROMPTS = 512  # maximum number of cached first prompts; episodes in a group share the first prompt
+_CALL_ID = "Z0000000q"  # tool call id; Mistral's template requires nine letters or digits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Renderer:
         )
 
     def separator(self, *, system: bool, role: str) -> TurnSeparator | None:
-        """Return the text around a message of `role` after a reply; None if that text depends on the conversation."""
+        """Return the text around a message with `role` after a reply; None if that text depends on the conversation."""
         key = system, role
         if key not in self._separators:
             self._separators[key] = self._find_separator(system, role)
@@ -181,7 +181,7 @@ class Renderer:
             self._try_render([*head, _message("assistant", _REPLY), _message(role, _OBSERVATION)]),
         )
         if not before or not after.startswith(before):
-            return None  # a longer conversation does not start with the prompt of a shorter one
+            return None  # a longer conversation does not start with a shorter one's prompt
         gap, reply, rest = after[len(before) :].partition(_REPLY)
         left, observation, right = rest.partition(_OBSERVATION)
         if gap.strip() or not (reply and observation):

@@ -1,4 +1,4 @@
-"""Reply styles: the instruction for the model and the parser of its replies (plain, ReAct, native tool calls)."""
+"""Reply styles (plain, ReAct, native tool calls): the instruction for the model and the parser for its replies."""
 
 from __future__ import annotations
 

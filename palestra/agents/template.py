@@ -19,7 +19,7 @@ _PRESERVING_FILTERS = frozenset(
 _SEARCHES = frozenset({"startswith", "endswith", "find", "rfind", "index", "count", "removeprefix", "removesuffix"})
 _SPLITTERS = frozenset({"split", "rsplit", "partition", "rpartition", "replace"})
 _STRIPS = frozenset({"strip", "lstrip", "rstrip"})
-_TESTS_OF_STRING = {  # results of Jinja tests on a string
+_TESTS_OF_STRING = {  # results of Jinja tests applied to a string
     "string": True,
     "iterable": True,
     "sequence": True,
@@ -85,7 +85,7 @@ def _environment() -> Any:
 
 
 class _TemplateReader:
-    """Tracks how messages flow through the variables of a template, independently of the order of execution.
+    """Tracks how messages flow through a template's variables, regardless of the order of execution.
 
     An expression may evaluate to a "list" of messages, a "message", the "text" of a message, or "parts" of a split
     text. Other values can depend on a text only through the tests collected here.
@@ -350,7 +350,7 @@ class _TemplateReader:
     def _of_dict(self, node: Any) -> frozenset[str]:
         return self._all(pair.value for pair in node.items)
 
-    # Truth values of expressions, if known for non-blank texts
+    # Truth values of expressions, if they are known for non-blank texts
 
     def _truth(self, node: Any) -> bool | None:
         name = type(node).__name__

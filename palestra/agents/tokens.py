@@ -102,7 +102,7 @@ class Codec:
         return Encoded(text, ids, spans, places)
 
     def leading(self, ids: list[int]) -> int:
-        """Return the number of leading special tokens of `ids`."""
+        """Return the number of special tokens at the start of `ids`."""
         for count, token in enumerate(ids):
             if token not in self.special_ids:
                 return count
@@ -114,7 +114,7 @@ class Codec:
         return match[0] if match else ""
 
     def decode(self, ids: list[int]) -> str:
-        """Return the text of the ids, including special tokens."""
+        """Return the text for the ids, including special tokens."""
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)) if ids else ""
 
     def _inner(self, text: str) -> list[int]:

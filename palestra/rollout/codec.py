@@ -19,7 +19,7 @@ SCHEMA = 1
 
 def to_json(trajectory: Trajectory) -> dict[str, Any]:
     """Return the trajectory as JSON data: dicts, lists, strings and numbers."""
-    previous: list[int] = []  # prompt and reply of the previous call
+    previous: list[int] = []  # the previous call's prompt and reply
     turns = []
     for turn in trajectory.turns:
         calls = []

@@ -36,7 +36,7 @@ async def collect(
 ) -> RolloutResult:
     """Run `episodes` of `env` (a name, a function that returns an env, or a list of tasks), `concurrency` at a time.
 
-    Episodes of a group (`group_size`) share a seed; all seeds are derived from `seed`. A failed episode is retried in a
+    Episodes in a group (`group_size`) share a seed; all seeds are derived from `seed`. A failed episode is retried in a
     new env up to `retries` times; after `give_up_after` consecutive failures no more episodes start. `on_trajectory` is
     called with every episode as soon as it ends, including failed ones; pass `Writer.write` to store them.
 

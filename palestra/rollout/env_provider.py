@@ -1,4 +1,4 @@
-"""Provide the environments of a rollout: in this process, in threads, in worker processes or on a Ray cluster."""
+"""Provide environments for a rollout: in this process, in threads, in worker processes or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from palestra.workers.wire import dump_factories
 EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
 ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
 CLOSE_TIMEOUT = 10.0  # seconds
-MAX_CACHED_ENVS = 4  # maximum number of open environments of different tasks per sub-environment
+MAX_CACHED_ENVS = 4  # maximum number of open environments for different tasks per sub-environment
 
 
 class EnvProvider(ABC):
@@ -50,7 +50,7 @@ class EnvProvider(ABC):
         """Close all environments and stop all workers. Idempotent."""
 
     def idle_env(self, factory: EnvFactory) -> Env | None:  # noqa: ARG002  # used by subclasses
-        """Return an idle environment of this process that can prepare a later episode, or None."""
+        """Return an idle environment in this process that can prepare a later episode, or None."""
         return None
 
 
@@ -90,7 +90,7 @@ class InlineProvider(EnvProvider):
 
 
 class VectorProvider(EnvProvider):
-    """Runs environments in the sub-environments of a vector, each of which can run any task.
+    """Runs environments in a vector's sub-environments, each of which can run any task.
 
     If a call exceeds its timeout, exhausts memory or kills its worker, only its own episode raises EnvFailed. The first
     `acquire` creates the vector; if the whole vector fails, a later `acquire` creates a new one.
@@ -121,7 +121,7 @@ class VectorProvider(EnvProvider):
             self._pickled[key] = dump_factories([factory])
         while True:
             if self._closed:
-                raise EnvFailed("this provider of environments is closed")
+                raise EnvFailed("this environment provider is closed")
             vector = self._open_vector()
             if vector.available:
                 break
@@ -192,13 +192,13 @@ class _TaskEnv(Wrapper):
     def _checked(self, result: Reset) -> Reset:
         error = result[1].get("usage_error")
         if isinstance(error, UsageError):
-            self.usage_error = error  # a usage error of the caller: `release` raises it instead of recording a failure
+            self.usage_error = error  # the caller's mistake, which `release` raises instead of recording a failure
             raise error
         return result
 
 
 class _TaskHost(Env):
-    """Environment in a worker that can run any task; the options of `reset` contain the pickled factory.
+    """Environment in a worker that can run any task; the `reset` options contain the pickled factory.
 
     When a worker is replaced, its episodes are replayed starting with `reset`, so the new worker receives the factory.
     """
@@ -301,7 +301,7 @@ class TaskFactories:
         self._factories: dict[str, EnvFactory] = {}
 
     def of(self, task: Task) -> EnvFactory:
-        """Return the environment factory of a task. Tasks that can share an environment have the same factory."""
+        """Return the environment factory for a task. Tasks that can share an environment have the same factory."""
         key = f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
         factory = self._factories.get(key)
         if factory is None:
@@ -314,5 +314,5 @@ class TaskFactories:
 async def _close(env: Env) -> None:
     """Close an environment and ignore errors, because it has already failed or is no longer needed."""
     with suppress(Exception):
-        async with asyncio.timeout(CLOSE_TIMEOUT):  # wait_for of Python 3.11 can swallow a cancellation
+        async with asyncio.timeout(CLOSE_TIMEOUT):  # `wait_for` in Python 3.11 can swallow a cancellation
             await env.aclose()

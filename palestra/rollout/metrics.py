@@ -1,4 +1,4 @@
-"""Compute summary metrics of collected trajectories."""
+"""Compute summary metrics for collected trajectories."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palestra.rollout.types import Trajectory
 def compute_metrics(
     trajectories: Sequence[Trajectory], failures: Sequence[Trajectory], seconds: float
 ) -> dict[str, Any]:
-    """Return success rate with confidence interval, mean return, and counts of turns, tokens, splits and failures."""
+    """Return the success rate with its interval, the mean return, and counts of turns, tokens, splits and failures."""
     everything = [*trajectories, *failures]
     splits: Counter[str] = Counter()
     for trajectory in trajectories:

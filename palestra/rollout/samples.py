@@ -15,7 +15,7 @@ class TrainingSample:
     """Tokens in the order in which the model read and sampled them, and lists with one number per token.
 
     `ids`, `mask`, `logprobs` and `turn_index` come from the trajectory. `training/precompute.py` and `training/step.py`
-    fill in the other lists before the first update of a step.
+    fill in the other lists before the first update in a step.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -23,13 +23,13 @@ class TrainingSample:
     logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 if the mask is 0
     turn_index: list[int] = field(default_factory=list)  # index of the turn that sampled the token; -1 if the mask is 0
     episode: int = 0  # index of the trajectory in its batch
-    offset: int = 0  # number of sampled tokens in earlier samples of the trajectory
+    offset: int = 0  # number of sampled tokens in the trajectory's earlier samples
     old_logprobs: list[float] | None = None  # under the policy that sampled the tokens, at its temperature
     proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if samples are stale
     ref_logprobs: list[float] | None = None  # under the reference model
     values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
-    returns: list[float] | None = None  # training targets of the critic
+    returns: list[float] | None = None  # training targets for the critic
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -71,7 +71,7 @@ def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]
 
 
 def to_batch(trajectories: Sequence[Trajectory]) -> list[TrainingSample]:
-    """Return the samples of several trajectories, numbered by `episode`."""
+    """Return the samples from several trajectories, numbered by `episode`."""
     return [sample for i, trajectory in enumerate(trajectories) for sample in to_samples(trajectory, i)]
 
 

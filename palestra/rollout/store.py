@@ -1,4 +1,4 @@
-"""Append trajectories to a JSON-lines file and read them back.
+"""Append trajectories to a JSON Lines file and read them back.
 
 Files whose names end in `.gz` are compressed. Each line is written as soon as its episode ends, so a killed process
 loses at most the episode it was writing. Readers skip an incomplete last line; the next writer removes it.
@@ -69,13 +69,13 @@ class Writer:
 
 
 def read(path: str | Path) -> Iterator[Trajectory]:
-    """Yield the trajectories of a file; skip an incomplete last line."""
+    """Yield the trajectories in a file; skip an incomplete last line."""
     for data in read_json(path):
         yield from_json(data)
 
 
 def read_json(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON data of each complete line."""
+    """Yield the JSON data in each complete line."""
     path = Path(path)
     if not path.exists():
         raise BadValue(f"{path} does not exist")

@@ -32,13 +32,13 @@ class Budget:
 
 
 class RolloutOptions(TypedDict, total=False):
-    """Keyword arguments of `stream` and `collect`."""
+    """Keyword arguments for `stream` and `collect`."""
 
     episodes: int  # number of episodes; omit it with a list of tasks
     group_size: int  # episodes per group, which share a seed (default 1)
     concurrency: int  # maximum number of episodes at a time (default 64)
     seed: int | None  # seed from which all other seeds are derived; None selects a random seed
-    kwargs: Mapping[str, Any]  # keyword arguments of the env
+    kwargs: Mapping[str, Any]  # keyword arguments for the env
     wrappers: Sequence[Any]  # callables or names, as in `make`; the first one is the innermost
     budget: Budget
     retries: int  # additional attempts for a failed episode, each in a new env (default 2)
@@ -199,7 +199,7 @@ class Stream:
         return trajectory
 
     def _prepare_later_task(self, env: Env, task: Task) -> None:
-        """Call `Env.prepare` with the seed of a later task, so that expensive resets overlap with running episodes."""
+        """Call `Env.prepare` with a later task's seed, so that expensive resets overlap with running episodes."""
         if self._next_prepared >= len(self.tasks):
             return
         later = self.tasks[self._next_prepared]

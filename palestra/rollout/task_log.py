@@ -14,7 +14,7 @@ FILE = "training_tasks.txt"  # one line per distinct task: the step in which it 
 class TaskLog:
     """Fingerprints of all tasks that a training run has played, stored in its folder.
 
-    Entries of `from_step` and later steps are dropped, because a resumed run plays these steps again. Without a
+    Entries for `from_step` and later steps are dropped, because a resumed run plays these steps again. Without a
     folder, nothing is stored.
     """
 
@@ -26,7 +26,7 @@ class TaskLog:
             self._write(self._path, entries, "w")
 
     def add(self, step: int, trajectories: Iterable[Trajectory]) -> None:
-        """Add the tasks of a step; environments without fingerprints are ignored."""
+        """Add a step's tasks; environments without fingerprints are ignored."""
         new = {t.task_id for t in trajectories if t.task_id} - self.tasks
         self.tasks |= new
         if new and self._path is not None:

@@ -1,4 +1,4 @@
-"""Data types of rollouts: tasks, turns, trajectories, failures."""
+"""Data types for rollouts: tasks, turns, trajectories and failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Task:
     seed: int
     kwargs: Mapping[str, Any] = field(default_factory=dict)  # passed to `make`
     options: Mapping[str, Any] = field(default_factory=dict)  # passed to `reset`
-    group: int = 0  # tasks of a group share the seed
+    group: int = 0  # tasks in a group share the seed
     member: int = 0  # index within the group
     meta: Mapping[str, Any] = field(default_factory=dict)  # copied to the trajectory
 
@@ -34,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One action and the result of its step."""
+    """One action and its step's result."""
 
     observation: Observation  # passed to the agent before the action
     action: Action
@@ -53,14 +53,14 @@ class Trajectory:
     env_id: str
     kwargs: Mapping[str, Any]
     seed: int  # seed that reproduces the task
-    group: int  # episodes of a group share the seed
+    group: int  # episodes in a group share the seed
     member: int  # index within the group
     turns: tuple[Turn, ...] = field(repr=False)  # omitted from repr, because asyncio's debug output prints results
     final_observation: (
         Observation  # the observation after the last action; the first observation if there was no action
     )
     success: bool | None  # None if the episode did not end
-    # Prompt of the next turn of a truncated episode, from which a critic bootstraps.
+    # For a truncated episode, the prompt for the next turn, from which a critic bootstraps.
     final_prompt: tuple[int, ...] = field(default=(), repr=False)
     failure: Failure | None = None  # failed episodes are excluded from losses and statistics
     task_id: str = ""  # fingerprint of the task, if the environment reports one
@@ -71,7 +71,7 @@ class Trajectory:
 
     @classmethod
     def of(cls, task: Task, *, attempt: int = 1, started: float = 0.0, failure: Failure | None = None) -> Trajectory:
-        """Return a trajectory of `task` without turns."""
+        """Return a trajectory for `task` without turns."""
         return cls(
             env_id=task.env_id,
             kwargs=task.kwargs,

@@ -1,4 +1,4 @@
-"""Training of agents: the `train` function, its configuration, the trainers and their reports."""
+"""Train agents: the `train` function, its configuration, the trainers and their reports."""
 
 from __future__ import annotations
 

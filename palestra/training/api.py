@@ -46,8 +46,8 @@ def train(
     algorithm config. All other settings are the flags of `palestra train` with underscores (`lr`, `episodes`, `model`,
     ...); `wrappers` may contain callables, for example a custom reward.
 
-    If the output folder contains a checkpoint of the same config, training continues from it; `resume=False` starts
-    over. `log` is called with one line per step and with other messages, `on_metrics` with all rows of metrics after
+    If the output folder contains a checkpoint with the same config, training continues from it; `resume=False` starts
+    over. `log` is called with one line per step and with other messages, and `on_metrics` with all metrics rows after
     each step. A progress bar is displayed if neither is passed or if `progress=True`. The function can also be called
     inside a running event loop, for example in a notebook.
     """
@@ -81,7 +81,7 @@ async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> T
 
 
 def trainer_class(config: TrainConfig) -> type[Trainer]:
-    """Return the trainer class for the algorithm of the config."""
+    """Return the trainer class for the config's algorithm."""
     kind = config.algorithm.trainer
     if kind == "online":
         if config.sampling.asynchronous:
@@ -101,7 +101,7 @@ def trainer_class(config: TrainConfig) -> type[Trainer]:
 
 
 def _env_settings(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config settings for environments passed as names, classes, functions or factories."""
+    """Return the config settings for environments that are passed as names, classes, functions or factories."""
     if isinstance(env, Mapping):
         return {"env": env}
     sources = list(env) if isinstance(env, (list, tuple)) else [env]
@@ -146,7 +146,7 @@ def _env_name(source: Callable[..., Env]) -> str:
 
 @contextmanager
 def _progress_bar(steps: int, *, enabled: bool) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
-    """Display a progress bar of training steps in the terminal or notebook."""
+    """Display a progress bar for the training steps in the terminal or notebook."""
     if not enabled:
         yield lambda _: None
         return

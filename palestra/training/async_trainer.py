@@ -94,7 +94,7 @@ class AsyncTrainer(SyncTrainer):
                 yield task
 
     async def _next_batch(self) -> RolloutResult:
-        """Wait for the groups of the next step, including every group that has reached the maximum staleness."""
+        """Wait for the next step's groups, including every group that has reached the maximum staleness."""
         while not self._buffer.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:

@@ -27,7 +27,7 @@ class MicroBatch:
     rows: list[list[TrainingSample]]
     prefix: Tensor  # [1, S]; its tokens are not in the loss
     ids: Tensor
-    segments: Tensor  # index of each token's sample within the row; -1 for padding
+    segments: Tensor  # index within the row of the sample that each token belongs to; -1 for padding
     positions: Tensor  # position of each token within its sample
     mask: Tensor  # bool; True for tokens in the loss (those that the policy sampled)
     packed: bool = False
@@ -48,20 +48,20 @@ class MicroBatch:
 
     @property
     def lengths(self) -> Tensor | None:
-        """Number of sampled tokens in the sample of each token, [B, T]; None if every row is one sample."""
+        """Number of sampled tokens in each token's sample, [B, T]; None if every row is one sample."""
         return self.fill([[sample.sampled] * len(sample) for sample in self.samples]) if self.packed else None
 
     def column(self, name: str) -> Tensor | None:
-        """Return the column `name` of the samples as a tensor [B, T], or None if it was not filled."""
+        """Return the samples' `name` column as a tensor [B, T], or None if it was not filled."""
         columns = [getattr(sample, name) for sample in self.samples]
         return None if columns[0] is None else self.fill(columns)
 
     def fill(self, per_sample: Sequence[Sequence[float]]) -> Tensor:
-        """Arrange one number per token of each sample in a tensor [B, T]."""
+        """Convert one list per sample, with one number per token, to a tensor [B, T]."""
         return _layout(self.rows, per_sample, self.shared, self.ids.shape[1], 0.0, torch.float32, self.ids.device)
 
     def read(self, numbers: Tensor) -> list[list[float]]:
-        """Convert a tensor [B, T] to one list per sample, with 0 for the tokens of the shared prefix."""
+        """Convert a tensor [B, T] to one list per sample, with 0 for the tokens in the shared prefix."""
         lists = []
         for row, values in zip(self.rows, numbers.tolist(), strict=True):
             start = 0
@@ -72,7 +72,7 @@ class MicroBatch:
         return lists
 
     def from_turns(self, per_turn: Sequence[Sequence[float]], other: float = 0.0) -> Tensor:
-        """Return a tensor [B, T] with the value of its turn at each sampled token, and `other` elsewhere."""
+        """Return a tensor [B, T] with the turn's value at each sampled token, and `other` elsewhere."""
         return self.fill(
             [
                 [per_turn[sample.episode][turn] if turn >= 0 else other for turn in sample.turn_index]
@@ -112,14 +112,14 @@ def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, in
 
 
 def with_observations(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """Return the samples with all tokens in the loss mask except those of the prefix that all samples share."""
+    """Return the samples with all tokens in the loss mask except those in the prefix that all samples share."""
     start = max(1, shared_prefix(samples))
     return [replace(sample, mask=[*sample.mask[:start], *[1] * (len(sample) - start)]) for sample in samples]
 
 
 def shared_prefix(samples: Sequence[TrainingSample]) -> int:
     """Return the length of the longest prefix that all samples share."""
-    # All lists share the common prefix of the lexicographically smallest and the largest list.
+    # The common prefix of all lists is that of the lexicographically smallest and the largest list.
     first, last = min(sample.ids for sample in samples), max(sample.ids for sample in samples)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
@@ -234,7 +234,7 @@ def _layout(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    """Arrange one number per token of each sample in rows [B, T], without the prefix and padded on the right."""
+    """Arrange the numbers in `per_sample`, one per token, in rows [B, T] without the prefix, padded on the right."""
     numbers = iter(per_sample)
     flat: list[float] = []
     for i, row in enumerate(rows, 1):

@@ -1,4 +1,4 @@
-"""Save and load checkpoints: folders with a model in Hugging Face format and the state of the trainer."""
+"""Save and load checkpoints: folders with a model in Hugging Face format and the trainer's state."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
 
 
 def checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints of a run, oldest first; the last ones may be damaged."""
+    """Return a run's checkpoints, oldest first; the last ones may be damaged."""
     numbered = [path for path in (folder / "checkpoints").glob("step-*") if path.name[5:].isdigit()]
     return sorted(numbered, key=lambda path: int(path.name.removeprefix("step-")))
 
 
 def newest_intact(folder: Path, log: Callable[[str], None]) -> Path | None:
-    """Return the newest checkpoint of a run whose files match its manifest, and log the damaged ones."""
+    """Return a run's newest checkpoint whose files match its manifest, and log the damaged ones."""
     for path in reversed(checkpoints(folder)):
         problem = damage(path)
         if problem is None:

@@ -1,6 +1,6 @@
-"""Typed configuration of a training run, in sections. Does not import torch.
+"""Typed configuration for a training run, in sections. Does not import torch.
 
-Each section is a table of a TOML recipe; each field is a flag of `palestra train` and a keyword argument of
+Each section is a table in a TOML recipe; each field is a flag of `palestra train` and a keyword argument of
 `palestra.train`. `palestra.training.recipe` builds a config from flags, keyword arguments and recipes.
 """
 
@@ -22,7 +22,7 @@ from palestra.training.horizon import HorizonSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Base class of config sections. Options are validated on construction."""
+    """Base class for config sections. Options are validated on construction."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -52,7 +52,7 @@ class EnvConfig(Section):
     )
     backend: Literal["inline", "thread", "process", "ray"] = option(
         "inline",
-        "Backend that runs the environments: inline (in the event loop of the trainer), thread, process or "
+        "Backend that runs the environments: inline (in the trainer's event loop), thread, process or "
         "ray; use process for environments that need a lot of CPU time.",
         flag="env_backend",
         choices=("inline", "thread", "process", "ray"),
@@ -89,7 +89,7 @@ class EnvConfig(Section):
     horizon: str = option(
         "none",
         "Maximum number of turns per episode: a number, a schedule such as 5,10,15@100 (next value every "
-        "100 steps), or none to use the limit of the environment.",
+        "100 steps), or none to use the environment's limit.",
     )
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class EnvConfig(Section):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Sampling weight of each environment."""
+        """Sampling weight for each environment."""
         return dict(parse_weight(text) for text in self.name)
 
     @property
@@ -138,7 +138,7 @@ class ModelConfig(Section):
         "Rank of LoRA adapters to train instead of all weights, which saves memory; 0 trains all weights.",
         at_least=0,
     )
-    lora_alpha: float = option(0.0, "Scaling factor alpha of the LoRA adapters; 0 means twice the rank.", at_least=0)
+    lora_alpha: float = option(0.0, "Scaling factor alpha for the LoRA adapters; 0 means twice the rank.", at_least=0)
     lora_targets: str = option(
         "",
         "Comma-separated names of the layers that get LoRA adapters, for example q_proj,v_proj (default: "
@@ -153,7 +153,7 @@ class ModelConfig(Section):
 
     @property
     def trained(self) -> bool:
-        """False for the untrained models default:SIZE; all other models are assumed to be pretrained."""
+        """False for the untrained default:SIZE models; all other models are assumed to be pretrained."""
         return not self.name.startswith("default:")
 
 
@@ -179,7 +179,7 @@ class SamplingConfig(Section):
         untrained=512,
         at_least=1,
     )
-    max_tokens: int = option(512, "Maximum number of tokens per reply of the model.", untrained=16, at_least=1)
+    max_tokens: int = option(512, "Maximum number of tokens per model reply.", untrained=16, at_least=1)
     temperature: float = option(
         1.0, "Sampling temperature in training and evaluation; lower values make replies less random.", at_least=0
     )
@@ -225,13 +225,13 @@ class OptimizerConfig(Section):
     lr_final: float = option(
         0.2, "Learning rate at the last step, as a fraction of the peak learning rate.", at_least=0
     )
-    weight_decay: float = option(0.0, "Weight decay coefficient of AdamW; 0 disables weight decay.", at_least=0)
+    weight_decay: float = option(0.0, "Weight decay coefficient for AdamW; 0 disables weight decay.", at_least=0)
     max_grad_norm: float = option(
         1.0, "Maximum norm to which gradients are clipped; lower it if training is unstable.", untrained=0.3, above=0
     )
     epochs: int = option(
         1,
-        "Number of passes over the samples of each training step, or over the whole data for sft, dpo and agentevol.",
+        "Number of passes over the samples in each training step, or over the whole data for sft, dpo and agentevol.",
         at_least=1,
     )
     minibatches: int = option(
@@ -253,23 +253,23 @@ class WarmStartConfig(Section):
 
     episodes: int = option(
         -1,
-        "Number of episodes of a scripted player to imitate before RL; -1 means 3000 for an untrained "
+        "Number of episodes by a scripted player to imitate before RL; -1 means 3000 for an untrained "
         "model and 0 otherwise.",
         flag="warm_start",
         at_least=-1,
     )
     epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
-    batch: int = option(32, "Number of episodes per optimizer update of the warm start.", flag="warm_batch", at_least=1)
-    lr: float = option(1.2e-2, "Peak learning rate of the warm start.", flag="warm_lr", at_least=0)
+    batch: int = option(32, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
+    lr: float = option(1.2e-2, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
     observations: bool = option(
         True,
-        "During the warm start, also train on the tokens of observations, which teaches an untrained "
-        "model the language of the environment.",
+        "During the warm start, also train on the tokens in observations, which teaches an untrained "
+        "model the environment's language.",
         flag="warm_observations",
     )
     player: Literal["random", "expert"] = option(
         "random",
-        "Scripted player to imitate in the warm start: random teaches only the action format, expert also "
+        "Scripted player to imitate in the warm start: 'random' teaches only the action format, 'expert' also "
         "teaches the strategy.",
         flag="warm_player",
         choices=("random", "expert"),
@@ -323,7 +323,7 @@ class RunConfig(Section):
     """`[run]` section: number of steps, output folder and hardware settings."""
 
     out: str = option("", "Folder of the run (default: runs/ENV-ALGORITHM-SEED).")
-    seed: int = option(0, "Random seed of the tasks, the sampling, the minibatches and the initial weights.")
+    seed: int = option(0, "Random seed for tasks, sampling, minibatches and the initial weights.")
     steps: int = option(
         80,
         "Number of training steps; for sft and dpo, number of updates, where 0 means --epochs passes over the data.",
@@ -333,8 +333,7 @@ class RunConfig(Section):
     keep: int = option(2, "Number of most recent checkpoints to keep; the best model is kept separately.", at_least=0)
     store: bool = option(
         True,
-        "Store the trajectories of every step in the `trajectories` folder of the run; turn this off to "
-        "save disk space.",
+        "Store the trajectories from every step in the run's `trajectories` folder; turn this off to save disk space.",
     )
     device: str = option(
         "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
@@ -412,7 +411,7 @@ class TrainConfig:
 
     @property
     def eval_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of the environments to evaluate on."""
+        """Keyword arguments for the environments to evaluate on."""
         return self.eval.kwargs if self.eval.env else self.env.kwargs
 
     @property

@@ -1,4 +1,4 @@
-"""Values in a training config: defaults that depend on the model, weighted environment names, names of objects."""
+"""Values in a training config: defaults that depend on the model, weighted environment names, and object names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dic
 
 
 def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *, trained: bool) -> Any:
-    """Return the default value of an option for an untrained or a trained model."""
+    """Return an option's default value for an untrained or a trained model."""
     value = defaults.get(name, pair)
     return value[trained] if isinstance(value, tuple) else value
 
@@ -30,8 +30,8 @@ def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *,
 def parse_weight(text: str) -> tuple[str, float]:
     """Split NAME[=WEIGHT] into the name and the weight (default 1).
 
-    The `=` of a URL query parameter does not separate a weight: `http://host/ENV?a=5` has the default weight, and
-    `http://host/ENV?a=5=2` has the weight 2.
+    The `=` in a URL query parameter does not separate a weight: `http://host/ENV?a=5` has the default weight, and
+    `http://host/ENV?a=5=2` has weight 2.
     """
     name, equals, weight = text.rpartition("=")
     if not equals or ("?" in text and re.split(r"[?&]", text)[-1].count("=") < 2):

@@ -1,4 +1,4 @@
-"""Load stored trajectories and choose the examples of each batch. Does not import torch."""
+"""Load stored trajectories and choose the examples in each batch. Does not import torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredTrajectories:
 
     @property
     def skipped(self) -> str:
-        """Description of the skipped episodes; empty if none was skipped."""
+        """Description of the skipped episodes; empty if none were skipped."""
         counts = ((self.failed, "failed"), (self.empty, "without a turn"))
         return ", ".join(f"{count} {what}" for count, what in counts if count)
 
@@ -50,8 +50,8 @@ def find(places: Iterable[str]) -> list[Path]:
             files = _files(f for name in glob(place, recursive=True) for f in _within(Path(name)))  # noqa: PTH207  # Path.glob rejects absolute paths
         if not files:
             raise BadValue(
-                f"--data {place}: no trajectories found (*.jsonl, *.jsonl.gz). A run stores them in its folder "
-                "`trajectories` unless it was started with --no-store"
+                f"--data {place}: no trajectories found (*.jsonl, *.jsonl.gz). A run stores them in its "
+                "`trajectories` folder unless it was started with --no-store"
             )
         paths.update(dict.fromkeys(file.resolve() for file in files))
     return list(paths)
@@ -85,7 +85,7 @@ def updates_per_pass(count: int, batch: int) -> int:
 
 
 def batch_at(step: int, *, count: int, batch: int, seed: int) -> list[int]:
-    """Return the indices of the examples of update `step`. Every pass uses each example once, in a new random order."""
+    """Return the indices of the examples for update `step`. Each pass uses every example once, in new random order."""
     passes, place = divmod(step, updates_per_pass(count, batch))
     order = list(range(count))
     Random(child_seed(seed, "data", passes)).shuffle(order)

@@ -1,7 +1,7 @@
 """Distributed training with torchrun: communication between processes and FSDP2 sharding of the weights.
 
-Only numbers (rewards, values, counts) are gathered, never tokens. Every process computes the advantages of all episodes
-and the denominators of the whole batch, but only the gradient of its own samples.
+Only numbers (rewards, values, counts) are gathered, never tokens. Every process computes the advantages for all
+episodes and the denominators for the whole batch, but only the gradient of its own samples.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DistributedContext:
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, ordered by rank."""
+        """Return the values from all processes, ordered by rank."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -106,7 +106,7 @@ def _disconnect() -> None:
 def shard(
     policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, distributed: DistributedContext
 ) -> None:
-    """Shard the weights of `policy` over all processes with FSDP2; each layer is gathered only while it is computed.
+    """Shard the weights in `policy` over all processes with FSDP2; each layer is gathered only while it is computed.
 
     All parameters outside the layers (embeddings, final norm, critic) form one unit, gathered for the whole pass.
     """
@@ -142,7 +142,7 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def gather_result(result: RolloutResult, distributed: DistributedContext) -> RolloutResult:
-    """Return the combined rollouts of all processes, for metrics. Their trajectories have no texts and no token ids."""
+    """Return the combined rollouts from all processes, for metrics. Their trajectories have no texts or token ids."""
     if distributed.size == 1:
         return result
     own = (

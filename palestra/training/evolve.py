@@ -2,8 +2,8 @@
 
 The model is first trained on a base set (`data`, or the warm start) by behavior cloning. Each round plays new tasks and
 trains on the successful episodes together with the base set. Training starts either from the weights before the first
-round (as in ReST^EM, so that a round does not inherit errors of the previous one) or from the current weights. One step
-of the run is one round.
+round (as in ReST^EM, so that a round does not inherit the previous one's errors) or from the current weights. One step
+in the run is one round.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EvolutionTrainer(Trainer):
         return await super().run()
 
     async def prepare(self) -> None:
-        """Train on the base set or, without one, on episodes of a scripted player."""
+        """Train on the base set or, without one, on episodes by a scripted player."""
         if not self.base:
             await warm_start(self.learner, self.config, self.log, **self.env_options)
         else:
@@ -110,7 +110,7 @@ class EvolutionTrainer(Trainer):
             self._start = torch.load(self.folder / START, map_location="cpu", weights_only=True)
 
     def _earlier_successes(self, step: int) -> list[Trajectory]:
-        """Load the successful episodes of the earlier rounds to reuse, from the files of all processes."""
+        """Load the successful episodes to reuse from earlier rounds, from the files of all processes."""
         rounds = self.algorithm.config.rounds
         first = max(0, step + 1 - rounds) if rounds else 0
         folder = self.folder / "trajectories"

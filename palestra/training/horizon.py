@@ -13,7 +13,7 @@ from palestra.errors import BadValue
 
 @dataclass(frozen=True, slots=True)
 class HorizonSchedule:
-    """Stages of the horizon. Without stages, only the limit of the environment applies."""
+    """Horizon schedule in stages. Without stages, only the environment's limit applies."""
 
     stages: tuple[int, ...] = ()
     steps_per_stage: int = 1

@@ -52,7 +52,7 @@ class Learner:
 
     @property
     def policy_gradient(self) -> PolicyGradient[Any]:
-        """The algorithm of the run, which must be a policy-gradient algorithm."""
+        """The run's algorithm, which must be a policy-gradient algorithm."""
         algorithm = self.config.algorithm
         if not isinstance(algorithm, PolicyGradient):
             raise BadValue(f"{algorithm.name} computes no advantages; use a policy-gradient algorithm such as rebn")
@@ -74,7 +74,7 @@ class Learner:
     def denominators(
         self, batches: Sequence[MicroBatch], *, length: float = 1.0, weights: Sequence[Tensor] | None = None
     ) -> Denominators:
-        """Count the tokens and sequences in the micro-batches of all processes."""
+        """Count the tokens and sequences in the micro-batches on all processes."""
         if weights is None:
             parts = [Denominators.of(batch.mask, lengths=batch.lengths, length=length) for batch in batches]
         else:
@@ -84,14 +84,14 @@ class Learner:
         return Denominators(tokens=tokens, sequences=sequences, length=length)
 
     def combine(self, parts: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-        """Combine the metrics of micro-batches over all processes."""
+        """Combine the micro-batch metrics from all processes."""
         if self.distributed.size == 1:
             return combine(parts)
         shards = self.distributed.gather(combine(parts))
         return combine([{name: torch.tensor(value, dtype=torch.float64) for name, value in s.items()} for s in shards])
 
     def backward(self, loss: Tensor) -> None:
-        """Compute the gradient of a micro-batch's loss and add it to the accumulated gradient."""
+        """Compute the gradient of a micro-batch's loss and add it to the accumulated gradients."""
         # FSDP averages gradients over processes, but the loss is the sum over processes.
         size = self.distributed.size
         (loss * size if size > 1 else loss).backward()  # type: ignore[no-untyped-call]

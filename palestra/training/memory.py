@@ -1,4 +1,4 @@
-"""Gradient checkpointing: recompute the activations of a layer in the backward pass instead of storing them."""
+"""Gradient checkpointing: recompute each layer's activations in the backward pass instead of storing them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
 
 def transformer_layers(model: Any) -> list[nn.Module]:
-    """Return the transformer blocks of a model, which are the units of recomputation and sharding."""
+    """Return a model's transformer blocks, which are the units for recomputation and sharding."""
     return [m for m in model.modules() if any(k.__name__ == "GradientCheckpointingLayer" for k in type(m).__mro__)]
 
 
 def enable_recompute(model: Any) -> None:
     """Patch the transformer blocks so that they recompute their activations inside `recompute(True)`.
 
-    The gradient checkpointing of transformers is not used: it requires training mode, which enables dropout, and does
+    The gradient checkpointing in `transformers` is not used: it requires training mode, which enables dropout, and does
     not allow a KV cache.
     """
     for layer in transformer_layers(model):
@@ -55,12 +55,12 @@ def activation_bytes(model: Any, tokens: int) -> int:
     config = model.config.get_text_config()
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
-    numbers = tokens * config.num_hidden_layers * (18 * hidden + 5 * inner)  # measured on models of the Qwen3 family
+    numbers = tokens * config.num_hidden_layers * (18 * hidden + 5 * inner)  # measured on models from the Qwen3 family
     return int(numbers * model.dtype.itemsize)
 
 
 def should_recompute(model: Any, tokens: int) -> bool:
-    """Return whether the activations of a pass over `tokens` tokens exceed the limit for the model's device."""
+    """Return whether the activations for a pass over `tokens` tokens exceed the limit for the model's device."""
     device = torch.device(model.device)
     limit = CPU_LIMIT
     if device.type == "cuda":

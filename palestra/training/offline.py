@@ -39,7 +39,7 @@ class OfflineTrainer(Trainer, Generic[E]):
 
     @abstractmethod
     async def tokenize(self) -> list[E]:
-        """Return the examples with token ids of the model's tokenizer."""
+        """Return the examples with token ids from the model's tokenizer."""
 
     @abstractmethod
     def update(self, examples: Sequence[E], lr: float) -> dict[str, float]:
@@ -85,7 +85,7 @@ class OfflineTrainer(Trainer, Generic[E]):
 
 
 class CloningTrainer(OfflineTrainer[Trajectory]):
-    """Trainer for behavior cloning of the actions in trajectories, and optionally of their observations."""
+    """Trainer for behavior cloning on the actions in trajectories, and optionally on their observations."""
 
     async def tokenize(self) -> list[Trajectory]:
         return [t for t in await tokenize(self, self.examples) if t is not None]
@@ -97,7 +97,7 @@ class CloningTrainer(OfflineTrainer[Trajectory]):
 
 
 class PreferenceTrainer(OfflineTrainer[Pair]):
-    """Trainer on preference pairs; the reference model is the model at the start of the run."""
+    """Trainer for preference pairs; the reference model is the model at the start of the run."""
 
     unit = "pairs"
 

@@ -75,8 +75,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 class Optimizer:
     """One or two torch optimizers behind one interface, with separate learning rates for the model and the critic.
 
-    Weights of lower precision than float32 have float32 master copies, which accumulate small updates and the gradients
-    of micro-batches.
+    Weights in a lower precision than float32 have float32 master copies, which accumulate small updates and gradients
+    from micro-batches.
     """
 
     def __init__(self, kind: str, model: nn.Module, critic: nn.Module | None, *, weight_decay: float) -> None:
@@ -125,7 +125,7 @@ class Optimizer:
             p.grad = None
 
     def accumulate(self) -> None:
-        """Add the gradients of a micro-batch to those of the master copies."""
+        """Add a micro-batch's gradients to those of the master copies."""
         for p, master in self._masters:
             if p.grad is not None:
                 master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)

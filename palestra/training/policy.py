@@ -27,12 +27,12 @@ from palestra.training.batch import MicroBatch
 from palestra.training.config import TrainConfig
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
-LOGITS_BLOCK = 1 << 25  # maximum logits per block; if there are several, the backward pass recomputes them
+LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; with several blocks, the backward pass recomputes them
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 
 class Scores(NamedTuple):
-    """Scores of a micro-batch. All tensors have the shape [B, T] and are 0 outside their masks."""
+    """Scores for a micro-batch. All tensors have the shape [B, T] and are 0 outside their masks."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -100,7 +100,7 @@ class Policy(nn.Module):
     def score(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """Run one forward pass and return log-probs and entropies in the mask and critic values in `values` [B, T].
+        """Run one forward pass; return log-probs and entropies in the batch's mask and critic values in `values`.
 
         With several processes, each must call this method the same number of times.
         """
@@ -124,7 +124,7 @@ class Policy(nn.Module):
             if self.critic is None:
                 raise ValueError("values were requested from a policy without a critic")
             r, c = values.nonzero(as_tuple=True)
-            # Gradients of the critic do not flow into the policy.
+            # The critic's gradients do not flow into the policy.
             critic_values = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
         return Scores(
             empty.index_put((row, column), logprobs),
@@ -175,7 +175,7 @@ class Policy(nn.Module):
         cache = None
         if batch.shared:
             recorder = PrefixRecorder()
-            with memory.recompute(False):  # would save little: keys and values of the prefix are stored anyway
+            with memory.recompute(False):  # would save little, because the prefix's keys and values are stored anyway
                 body(input_ids=batch.prefix, past_key_values=recorder, use_cache=True)
             cache = PrefixCache(recorder, batch.shared)
         windows = loading.layer_windows(self.model) or {}
@@ -232,7 +232,7 @@ class Policy(nn.Module):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Disable the progress bars of transformers."""
+    """Disable the progress bars in `transformers`."""
     from transformers.utils import logging as verbosity
 
     logging: Any = verbosity
@@ -258,7 +258,7 @@ def _critic(width: int) -> nn.Module:
 def load_policy(
     config: TrainConfig, model: str | None = None, context: distributed.DistributedContext | None = None
 ) -> Policy:
-    """Load the model of a config, or the checkpoint `model`, and shard it if there are several processes."""
+    """Load the config's model, or the checkpoint `model`, and shard it if there are several processes."""
     adapter = None if model is None else Path(model) / ADAPTER
     if not config.model.lora_rank or adapter is None or not adapter.exists():
         adapter = None
@@ -278,7 +278,7 @@ def load_policy(
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.run.seed)  # the initial weights of the critic depend only on the seed
+        torch.manual_seed(config.run.seed)  # the critic's initial weights depend only on the seed
         policy = Policy(
             loaded,
             tokenizer,

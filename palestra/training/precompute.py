@@ -1,4 +1,4 @@
-"""Fill the sample columns that the loss needs and that must be computed before the first update of a step."""
+"""Fill the sample columns that the loss needs and that must be computed before the first update in a step."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bo
 
 @torch.no_grad()
 def final_values(learner: Learner, trajectories: Sequence[Trajectory]) -> list[float]:
-    """Return the critic's value of the final state of each truncated trajectory, and 0 for all other trajectories."""
+    """Return the critic's value for the final state of each truncated trajectory, and 0 for all other trajectories."""
     values = [0.0] * len(trajectories)
     if learner.policy.critic is None:
         return values
@@ -88,7 +88,7 @@ def to_episodes(
 
 
 def assign_advantages(samples: Sequence[TrainingSample], advantages: Advantages, first: int, level: Level) -> None:
-    """Fill the columns `advantages` and `returns` from the rows of `advantages`, where episode 0 is row `first`."""
+    """Fill the `advantages` and `returns` columns from the rows of `advantages`, where episode 0 is row `first`."""
     for sample in samples:
         row = first + sample.episode
         sample.advantages = _per_token(advantages.advantages[row], sample, level)
@@ -109,7 +109,7 @@ def _store(micro_batch: MicroBatch, column: str, numbers: torch.Tensor) -> None:
 
 
 def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | None:
-    """Return the critic's values of an episode in order: one per turn or one per sampled token."""
+    """Return the critic's values for an episode in order: one per turn or one per sampled token."""
     if not samples or samples[0].values is None:
         return None
     if level == "token":
@@ -128,7 +128,7 @@ def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | No
 
 
 def _kl(samples: Sequence[TrainingSample], turns: int) -> list[float] | None:
-    """Return the KL from the sampling policy to the reference model, summed over the tokens of each turn."""
+    """Return the KL from the sampling policy to the reference model, summed over the tokens in each turn."""
     if not samples or samples[0].ref_logprobs is None:
         return None
     sums = [0.0] * turns

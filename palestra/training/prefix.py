@@ -12,7 +12,7 @@ from palestra.training.batch import MicroBatch
 
 
 class PrefixRecorder(Cache):
-    """Records the keys and values of a pass over a prefix; gradients flow back through them."""
+    """Records the keys and values from a pass over a prefix; gradients flow back through them."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])

@@ -24,7 +24,7 @@ from palestra.training.config_values import auto_value
 
 DEFAULT_ALGORITHM = "rebn"
 
-# Section and field of every flat setting name outside of [algorithm].
+# Section and field for every flat setting name outside of [algorithm].
 FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.items() for item in fields(kind)}
 
 
@@ -77,7 +77,7 @@ def resolve_algorithm(value: Any) -> tuple[type[Algorithm[Any]], AlgorithmConfig
 
 
 def read_recipe(path: str | Path) -> dict[str, Any]:
-    """Return the tables of a TOML recipe."""
+    """Return the tables in a TOML recipe."""
     path = Path(path)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -95,7 +95,7 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of `base` updated with `override`; drop the algorithm options if the algorithm changes."""
+    """Return the tables in `base`, updated with `override`; drop the algorithm options if the algorithm changes."""
     merged: dict[str, Any] = {name: dict(table) for name, table in base.items()}
     algorithm = override.get("algorithm")
     if algorithm is not None and merged.get("algorithm", {}).get("name") != algorithm:

@@ -44,12 +44,12 @@ class TrainingRun:
 
     @property
     def model_dir(self) -> Path:
-        """Folder of the model with the best held-out success, or else of the last model, in Hugging Face format."""
+        """Folder with the model that has the best held-out success, or else the last model, in Hugging Face format."""
         best = self.folder / "best"
         return best if best.exists() else self.folder / "last"
 
     def evaluate(self, *, env: str | None = None, episodes: int = 256, seed: int = 800_000) -> RolloutResult:
-        """Play episodes with the best model and the sampling settings of the run, and return the result.
+        """Play episodes with the best model and the run's sampling settings, and return the result.
 
         `env` is the environment to play (default: the first environment of the run); `seed` determines its tasks.
         """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from palestra.rollout.types import Trajectory
 
-GroupKey = tuple[int, int]  # step of the task, index of the group within that step
+GroupKey = tuple[int, int]  # the task's step, and the group's index within that step
 
 
 class StalenessBuffer:
     """Groups that were started and not yet trained on.
 
-    A training step takes the `groups_per_step` oldest complete groups. A group that started with weights of version v
+    A training step takes the `groups_per_step` oldest complete groups. A group that started with weight version v
     is taken at version v + `staleness` at the latest: `ready` returns False until such groups are complete, and the
     buffer never admits more groups than `staleness` + 1 steps can take.
     """
@@ -20,8 +20,8 @@ class StalenessBuffer:
         self._group_size = group_size
         self._staleness = staleness
         self._capacity = groups_per_step + min(extra_groups, staleness * groups_per_step)
-        self._size = 0  # number of groups, including those of the current training step
-        self._incomplete: dict[GroupKey, int] = {}  # version of the weights when each group started, oldest first
+        self._size = 0  # number of groups, including those in the current training step
+        self._incomplete: dict[GroupKey, int] = {}  # weight version when each group started, oldest first
         self._episodes: dict[GroupKey, list[Trajectory]] = {}
         self._complete: list[GroupKey] = []
 
@@ -33,7 +33,7 @@ class StalenessBuffer:
         return group in self._episodes
 
     def start(self, group: GroupKey, version: int) -> None:
-        """Add a group whose first episode starts with weights of version `version`."""
+        """Add a group whose first episode starts with weight version `version`."""
         self._size += 1
         self._incomplete[group] = version
         self._episodes[group] = []
@@ -57,12 +57,12 @@ class StalenessBuffer:
         return all(start - oldest > i // self._groups_per_step for i, start in enumerate(self._incomplete.values()))
 
     def take(self) -> list[Trajectory]:
-        """Return the episodes of the next step. Their groups occupy the buffer until `release` is called."""
+        """Return the episodes for the next step. Their groups occupy the buffer until `release` is called."""
         self._complete.sort()
         count = self._groups_per_step
         taken, self._complete = self._complete[:count], self._complete[count:]
         return [t for group in taken for t in sorted(self._episodes.pop(group), key=lambda t: t.member)]
 
     def release(self) -> None:
-        """Free the capacity of the groups taken last, after training on them."""
+        """Free the capacity used by the groups taken last, after training on them."""
         self._size -= self._groups_per_step

@@ -31,9 +31,9 @@ KL_SAMPLES = 64  # number of samples used to estimate the KL of an update for `k
 def reinforcement_step(
     learner: Learner, trajectories: Sequence[Trajectory], step: int, *, version: int | None = None
 ) -> dict[str, float]:
-    """Train on the trajectories of one step: compute advantages, then make `epochs` times `minibatches` updates.
+    """Train on one step's trajectories: compute advantages, then make `epochs` times `minibatches` updates.
 
-    `version` is the version of the current weights; importance weights correct samples of older versions.
+    `version` is the version of the current weights; importance weights correct samples from older versions.
     """
     algorithm, config = learner.policy_gradient, learner.config
     samples = to_batch(trajectories)
@@ -127,7 +127,7 @@ def cloning_step(
 ) -> dict[str, float]:
     """Make one behavior-cloning update that increases the probability of the actions, weighted per turn.
 
-    With `observations`, the tokens of observations are in the loss as well, with weight 1.
+    With `observations`, the loss also includes the tokens in observations, with weight 1.
     """
     samples = to_batch(trajectories)
     if observations:
@@ -153,8 +153,8 @@ def preference_step(
     """Update the weights once on preference pairs, relative to the learner's reference model.
 
     `loss` takes the log-probs of whole trajectories (chosen, rejected, and both under the reference model). These are
-    first computed without gradient. The gradient of the loss with respect to them is then used as the weight of the
-    tokens, so that the trajectories of a pair need not fit into one micro-batch.
+    first computed without gradient. The gradient of the loss with respect to them is then used as the weight for the
+    tokens, so that a pair's trajectories need not fit into one micro-batch.
     """
     if learner.reference is None:
         raise BadValue("a preference loss requires a reference model; create Learner(policy, config, reference)")
@@ -183,7 +183,7 @@ def score_at_temperature_one(learner: Learner) -> None:
 
 
 def _passes(epochs: int, split: Callable[[], list[list[int]]]) -> list[set[int]]:
-    """Return the minibatches of all epochs as sets of episode indices."""
+    """Return the minibatches for all epochs as sets of episode indices."""
     return [set(part) for _ in range(epochs) for part in split()]
 
 
@@ -196,7 +196,7 @@ def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], ver
     oldest = max(age for _, _, age in ages)
     sampling = learner.config.sampling
     if oldest and (sampling.temperature != 1.0 or sampling.top_p != 1.0):
-        raise BadValue("training on samples of older weights requires temperature 1 and top_p 1")
+        raise BadValue("training on samples from older weights requires temperature 1 and top_p 1")
     return {"staleness_mean": mean, "staleness_max": oldest}
 
 

@@ -1,4 +1,4 @@
-"""Synchronous RL: play the episodes of a step, train on them, repeat."""
+"""Synchronous RL: play a step's episodes, train on them, repeat."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class SyncTrainer(Trainer):
         super().__init__(config, **options)
 
     async def prepare(self) -> None:
-        """Warm-start an untrained model on episodes of a scripted player."""
+        """Warm-start an untrained model on episodes by a scripted player."""
         await warm_start(self.learner, self.config, self.log, **self.env_options)
         await self.publish()
 
     async def iteration(self, step: int) -> dict[str, Any]:
-        """Play the tasks of a step and train on the trajectories."""
+        """Play a step's tasks and train on the trajectories."""
         started = perf_counter()
         result = await self.play(training_tasks(self.config, step, self.curriculum))
         sampled = perf_counter()
@@ -51,7 +51,7 @@ class SyncTrainer(Trainer):
         }
 
     def step_settings(self, step: int) -> dict[str, Any]:
-        """Return the horizon of a step and, if there is a curriculum, its level."""
+        """Return a step's horizon and, if there is a curriculum, its level."""
         settings: dict[str, Any] = {"horizon": self.config.env.schedule.at(step)}
         return {**settings, "level": self.curriculum.open} if self.config.env.curriculum else settings
 

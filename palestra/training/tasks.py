@@ -1,4 +1,4 @@
-"""Choose the episodes of a training step: environments, seeds and horizon.
+"""Choose the episodes for a training step: environments, seeds and horizon.
 
 Everything is a pure function of the config, the step and the curriculum level, so a resumed run plays the same
 episodes as an uninterrupted one.
@@ -18,7 +18,7 @@ from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
 
-SMOOTHING = 0.7  # per-step decay of the running success rate
+SMOOTHING = 0.7  # decay of the running success rate per step
 REVIEW_FRACTION = 0.2  # fraction of episodes on mastered levels, which prevents forgetting
 
 
@@ -43,7 +43,7 @@ class Curriculum:
         return cls(levels=names, threshold=threshold, open=1 if threshold else len(names))
 
     def after(self, trajectories: Sequence[Trajectory]) -> Curriculum:
-        """Return the curriculum updated with the episodes of a step."""
+        """Return the curriculum updated with a step's episodes."""
         hardest = [bool(t.success) for t in trajectories if t.env_id == self.levels[self.open - 1]]
         if not self.threshold or self.open == len(self.levels) or not hardest:
             return self
@@ -69,7 +69,7 @@ class Curriculum:
 
 
 def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> list[Task]:
-    """Return the tasks of a step: all episodes of a group share a seed, and environments are sampled by weight.
+    """Return a step's tasks: all episodes in a group share a seed, and environments are sampled by weight.
 
     Seeds are consecutive across steps, so an environment based on a dataset uses each row once per epoch. (If several
     environments are mixed, each environment skips the seeds that the others use.)
@@ -106,9 +106,9 @@ def has_held_out_tasks(config: TrainConfig) -> bool:
 
 
 def held_out_tasks(config: TrainConfig, *, final: bool = False) -> list[Task]:
-    """Return the fixed tasks of an evaluation, without a horizon and evenly distributed over the environments.
+    """Return an evaluation's fixed tasks, without a horizon and evenly distributed over the environments.
 
-    They are of the split "test" if the environment has splits. The `final` evaluation uses other seeds, because the
+    They come from the "test" split if the environment has splits. The `final` evaluation uses other seeds, because the
     repeated evaluations decide when to stop and which model is the best.
     """
     names = config.eval_envs

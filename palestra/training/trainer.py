@@ -1,4 +1,4 @@
-"""Base class of trainers: run folder, model, engine, held-out evaluation, checkpoints and metrics.
+"""Base class for trainers: run folder, model, engine, held-out evaluation, checkpoints and metrics.
 
 A subclass implements `prepare` (before the first step) and `iteration` (one step). All randomness depends only on the
 seed and the step, so a run that was killed continues from its last checkpoint with the same results.
@@ -62,10 +62,10 @@ OnMetrics = Callable[[Sequence[Mapping[str, Any]]], None]  # called after each s
 
 
 class Trainer(ABC):
-    """Trains according to a config and continues from the last checkpoint if the folder has one of the same config."""
+    """Trains according to a config; continues from the last checkpoint if the folder has one with the same config."""
 
     lockstep: ClassVar[bool] = True  # whether to sample in lockstep on a CPU, for bitwise reproducible results
-    distributed_support: ClassVar[bool] = False  # whether it supports several processes (torchrun)
+    distributed_support: ClassVar[bool] = False  # whether the trainer supports several processes (torchrun)
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Trainer(ABC):
 
     @abstractmethod
     async def prepare(self) -> None:
-        """Prepare the model before the first step of a new run."""
+        """Prepare the model before a new run's first step."""
 
     @abstractmethod
     async def iteration(self, step: int) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Trainer(ABC):
 
     @asynccontextmanager
     async def _env_workers(self) -> AsyncIterator[None]:
-        """Keep the workers of the environment backend running for the whole run."""
+        """Keep the environment backend's workers running for the whole run."""
         env, sampling = self.config.env, self.config.sampling
         if env.backend == "inline" or self._env_provider is not None:
             yield
@@ -220,7 +220,7 @@ class Trainer(ABC):
 
     @property
     def env_options(self) -> dict[str, Any]:
-        """Options of `collect` and `stream` that determine how environments are built and where they run."""
+        """Options for `collect` and `stream` that determine how environments are built and where they run."""
         env = self.config.env
         options: dict[str, Any] = {"wrappers": env.all_wrappers}
         if self._env_provider is not None:
@@ -229,7 +229,7 @@ class Trainer(ABC):
 
     @property
     def rollout_options(self) -> dict[str, Any]:
-        """Options of `collect` and `stream` for training episodes, including support for a horizon per task."""
+        """Options for `collect` and `stream` in training episodes, including support for a horizon per task."""
         options = self.env_options
         if self.config.env.schedule.stages:
             options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
@@ -266,12 +266,12 @@ class Trainer(ABC):
         return {f"final_{name}": result.metrics[name] for name in names} | self._overlap("final", result)
 
     def _overlap(self, prefix: str, result: RolloutResult) -> dict[str, Any]:
-        """Return the number of distinct tasks of an evaluation, and the share of episodes with a training task."""
+        """Return the number of distinct tasks in an evaluation, and the share of episodes with a training task."""
         measured = overlap(result.trajectories, self.task_log.tasks)
         return {} if measured is None else {f"{prefix}_tasks": measured[0], f"{prefix}_seen": measured[1]}
 
     def log_tasks(self, step: int, result: RolloutResult) -> dict[str, Any]:
-        """Record the tasks of a training step, and return the number of distinct tasks so far as a metric."""
+        """Record a training step's tasks, and return the number of distinct tasks so far as a metric."""
         self.task_log.add(step, result.trajectories)
         return {"distinct_tasks": len(self.task_log.tasks)} if self.task_log.tasks else {}
 
@@ -297,7 +297,7 @@ class Trainer(ABC):
     # Metrics and files
 
     def record(self, row: dict[str, Any]) -> None:
-        """Store a row of metrics and pass it to the callback or the log."""
+        """Store a metrics row and pass it to the callback or the log."""
         self.metrics.add(row)
         if self._on_metrics is not None:
             self._on_metrics(self.metrics.rows)
@@ -305,7 +305,7 @@ class Trainer(ABC):
             self.log(console.format_row(row, self.config.run.steps))
 
     def store(self, step: int, result: RolloutResult) -> None:
-        """Store the episodes of a step, including failed ones."""
+        """Store a step's episodes, including failed ones."""
         if not self.config.run.store:
             return
         path = self.trajectory_file(step)
@@ -315,12 +315,12 @@ class Trainer(ABC):
                 writer.write(trajectory)
 
     def trajectory_file(self, step: int) -> Path:
-        """Return the path of the file for this process's episodes of a step."""
+        """Return the path of the file for this process's episodes in a step."""
         rank = f".rank{self.distributed.rank}" if self.distributed.rank else ""
         return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
 
     def _claim_folder(self, resume: bool) -> Path | None:
-        """Create the run folder, or return the checkpoint to continue from if the folder has one of the same config."""
+        """Create the run folder, or return its checkpoint to continue from if that has the same config."""
         tables = json.loads(json.dumps(self.config.to_dict()))
         self._lock.enter_context(locked(self.folder, activity="training"))
         check_unused(self.folder, ours=holds_run(self.folder), what="training run")
@@ -376,7 +376,7 @@ class MetricsInMemory(Metrics):
 
 
 def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
-    """Return the rollout metrics to include in a row of training metrics."""
+    """Return the rollout metrics to include in a training metrics row."""
     m = result.metrics
     names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")
     metrics = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}

@@ -1,6 +1,6 @@
-"""Tokenize stored trajectories, so that a model can be trained on episodes of other players.
+"""Tokenize stored trajectories, so that a model can be trained on other players' episodes.
 
-Token ids that the same tokenizer produced are left unchanged. Trajectories of players without a model, or of models
+Token ids that the same tokenizer produced are left unchanged. Trajectories from players without a model, or from models
 with a different vocabulary, are rendered with the chat template and tokenized.
 """
 
@@ -34,7 +34,7 @@ class TokenizedTrajectories:
 
 
 class Transcriber:
-    """Adds token ids of `tokenizer` to trajectories; `system` is the system prompt used for rendering."""
+    """Adds token ids from `tokenizer` to trajectories; `system` is the system prompt used for rendering."""
 
     def __init__(self, tokenizer: Any, *, system: str | None = None, window: int | None = None) -> None:
         self._tokenizer = tokenizer
@@ -56,7 +56,7 @@ class Transcriber:
         return TokenizedTrajectories(trajectories=tokenized, rendered=rendered)
 
     def owns(self, trajectory: Trajectory) -> bool:
-        """Return whether the token ids come from this tokenizer, by decoding those of the first observation."""
+        """Return whether the token ids come from this tokenizer, by decoding those in the first observation."""
         calls = [turn.action.calls for turn in trajectory.turns]
         if not all(calls) or not all(call.prompt_ids and call.ids for several in calls for call in several):
             return False
@@ -69,7 +69,7 @@ class Transcriber:
         return tokenizer.decode(ids, skip_special_tokens=False).strip() in prompt
 
     async def render(self, trajectory: Trajectory) -> Trajectory:
-        """Render the conversation with the chat template, using the player's actions as replies of the model."""
+        """Render the conversation with the chat template, using the player's actions as the model's replies."""
         session: AgentSession = self._chat.start(cast("Env", None))  # a chat session does not use the env
         self._scripts[session] = [turn.action.text for turn in trajectory.turns]
         turns = []

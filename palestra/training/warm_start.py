@@ -1,4 +1,4 @@
-"""Warm start before RL: behavior cloning of a scripted player, to teach an untrained model the action format."""
+"""Warm start before RL: clone a scripted player's behavior to teach an untrained model the action format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from palestra.types import Action, Observation
 
 
 class Demonstrator(Agent):
-    """Agent that plays the actions of a scripted player, tokenized as if they were replies of a model."""
+    """Agent that plays a scripted player's actions, tokenized as if they were a model's replies."""
 
     def __init__(self, tokenizer: Any, player: Player, *, max_tokens: int, system: str | None = None) -> None:
         self.player = player
@@ -52,7 +52,7 @@ class _Demonstration(AgentSession):
 async def warm_start(
     learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
 ) -> None:
-    """Train on episodes of a scripted player; the random player teaches the action format but no strategy."""
+    """Train on episodes by a scripted player; the random player teaches the action format but no strategy."""
     options = config.warm_start
     count = options.episodes
     if count < 0:
@@ -98,5 +98,5 @@ async def warm_start(
             turn_weights = [[1.0] * len(trajectory.turns) for trajectory in part]
             loss = cloning_step(learner, part, turn_weights, lr, observations=options.observations)["loss"]
             done += 1
-    learner.optimizer.reset_state()  # RL starts without the momentum of the warm start
+    learner.optimizer.reset_state()  # RL starts without the warm start's momentum
     log(f"warm start: cloned {len(result.trajectories)} episodes of the {options.player} player, loss {loss:.3f}")

@@ -1,4 +1,4 @@
-"""Display the metrics of a run in the terminal as a live block or as one line per step. Does not import torch."""
+"""Display a run's metrics in the terminal as a live block or as one line per step. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPARK = 24  # maximum width of a sparkline
 
 
 class View(Protocol):
-    """Interface of the console output of `palestra train`."""
+    """Interface for the console output of `palestra train`."""
 
     def note(self, text: str) -> None:
         """Print a message."""
@@ -104,7 +104,7 @@ class Live:
 
 
 def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
-    """Format a row of metrics as one line."""
+    """Format a metrics row as one line."""
     if row["step"] < 0:
         success = f"success {_rate(row, 'eval_success')} on {_tasks(row)}" if "eval_success" in row else "not evaluated"
         return f"before training: {success}"
@@ -229,14 +229,14 @@ def _label(row: Row) -> str:
 
 
 def _tasks(row: Row) -> str:
-    """Describe the tasks of an evaluation, which are the same as in training if the environment has only a few."""
+    """Describe an evaluation's tasks, which are the same as in training if the environment has only a few."""
     if row.get("eval_held_out", 1.0):
         return "held-out tasks"
     return "fresh games of the same tasks" if row.get("eval_seen") else "new seeds"
 
 
 def describe_final(rows: Sequence[Row]) -> str | None:
-    """Describe the final evaluation of a run in one sentence; None if it has not ended with one."""
+    """Describe a run's final evaluation in one sentence; None if the run has not ended with one."""
     row = next((row for row in reversed(rows) if "final_success" in row), None)
     if row is None:
         return None

@@ -1,6 +1,6 @@
-"""Write the metrics of a run: `metrics.jsonl`, and optionally TensorBoard and Weights & Biases.
+"""Write a run's metrics to `metrics.jsonl`, and optionally to TensorBoard and Weights & Biases.
 
-`metrics.jsonl` is the source of truth. When a run is resumed, rows of steps that will be repeated are dropped,
+`metrics.jsonl` is the source of truth. When a run is resumed, rows for steps that will be repeated are dropped,
 TensorBoard events are rewritten from the remaining rows, and only new steps are sent to Weights & Biases.
 """
 
@@ -24,7 +24,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Sink(Protocol):
-    """Destination for the metrics of each step."""
+    """Destination for the metrics from each step."""
 
     def add(self, row: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
@@ -57,7 +57,7 @@ class Metrics:
             self._sinks.append(WandB(folder, self.rows, config or {}))
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Add the metrics of a step."""
+        """Add a step's metrics."""
         self.rows.append(dict(row))
         try:
             with self.path.open("a", encoding="utf-8") as file:
@@ -108,7 +108,7 @@ class WandB:
 
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         wandb = require("wandb", extra="wandb")
-        self._state_file = folder / "wandb.json"  # id of the run and the last step that was sent
+        self._state_file = folder / "wandb.json"  # run id and the last step that was sent
         state = _json(self._state_file) or {"id": secrets.token_hex(4), "sent": -2}
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         self._id: str = state["id"]
@@ -148,13 +148,13 @@ class WandB:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the entries of a row that are finite numbers."""
+    """Return the entries in a row that are finite numbers."""
     plain = {k: v for k, v in row.items() if isinstance(v, (int, float)) and not isinstance(v, bool) and k != "step"}
     return {name: value for name, value in plain.items() if math.isfinite(value)}
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a metrics file, or an empty list if the file does not exist.
+    """Return the rows in a metrics file, or an empty list if the file does not exist.
 
     The last line may be incomplete after a crash. Any other damaged line is skipped with a warning.
     """
@@ -175,7 +175,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def sparkline(values: Sequence[float], width: int = 30) -> str:
-    """Format values between 0 and 1 as at most `width` bars; if there are more values, a bar is the mean of several."""
+    """Format values between 0 and 1 as at most `width` bars; if there are more, a bar is the mean of several values."""
     means = [sum(part) / len(part) for part in _parts(values, width)]
     return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in means)
 

@@ -59,7 +59,7 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
 
 def learning_curve(record: RunRecord) -> Chart:
     """Return a chart of the success rate over steps, in training and on held-out tasks."""
-    # The episodes of a step are sampled before its updates; its evaluation runs after them.
+    # A step's episodes are sampled before its updates; its evaluation runs after them.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages

@@ -1,4 +1,4 @@
-"""Read the folder of a run: settings, versions, metrics and sample episodes. Does not import torch."""
+"""Read a run folder: settings, versions, metrics and sample episodes. Does not import torch."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ class RunRecord:
 
     @property
     def steps(self) -> list[Row]:
-        """Rows of training steps."""
+        """Metrics rows for training steps."""
         return [row for row in self.rows if row["step"] >= 0]
 
     @property
     def evaluations(self) -> list[Row]:
-        """Rows with an evaluation on held-out tasks."""
+        """Metrics rows with an evaluation on held-out tasks."""
         return [row for row in self.rows if "eval_success" in row]
 
     @property
@@ -86,7 +86,7 @@ class RunRecord:
 
     @property
     def stages(self) -> list[tuple[int, int]]:
-        """First step and maximum number of turns of each stage of the horizon schedule."""
+        """First step and maximum number of turns for each stage in the horizon schedule."""
         stages: list[tuple[int, int]] = []
         for row in self.steps:
             turns = row.get("horizon")
@@ -122,7 +122,7 @@ def holds_run(folder: Path) -> bool:
 
 
 def readable_settings(folder: Path) -> bool:
-    """Return whether the settings file of a run exists and is intact."""
+    """Return whether a run's settings file exists and is intact."""
     try:
         return isinstance(json.loads((folder / SETTINGS).read_text(encoding="utf-8")), dict)
     except (OSError, ValueError):
@@ -130,12 +130,12 @@ def readable_settings(folder: Path) -> bool:
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings file of a run, atomically."""
+    """Write a run's settings file atomically."""
     replace_file(folder / SETTINGS, (json.dumps(settings, indent=2) + "\n").encode())
 
 
 def delete_run(folder: Path) -> None:
-    """Delete the files of a run, and nothing else that is in its folder."""
+    """Delete a run's files, and nothing else in its folder."""
     models = [folder / "last", folder / "best", folder / "start", *(folder / "checkpoints").glob("step-*")]
     try:
         for path in models:
@@ -155,7 +155,7 @@ def last_checkpoint(folder: Path) -> int | None:
 
 
 def sample_episodes(folder: Path, count: int = 4) -> list[Trajectory]:
-    """Return a few episodes of the last stored step, alternating between successful and unsuccessful ones."""
+    """Return a few episodes from the last stored step, alternating between successful and unsuccessful ones."""
     from palestra.rollout.store import (
         read as read_trajectories,  # imported here to keep `palestra train --help` fast
     )
