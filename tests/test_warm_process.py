@@ -63,7 +63,7 @@ def test_signals(number: signal.Signals) -> None:
 
 def test_a_terminal() -> None:
     controller, terminal = pty.openpty()
-    code = "import sys; print(sys.stdout.isatty(), sys.stdout.line_buffering)"
+    code = "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())"
     process = warm_process.Popen([sys.executable, "-c", code], stdout=terminal, stderr=terminal)
     assert process.wait() == 0
     assert os.read(controller, 100).split() == [b"True", b"True"]

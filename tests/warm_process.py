@@ -120,7 +120,7 @@ class _Fork:
 def run(command: Sequence[str], *, capture_output: bool = False, check: bool = False, **options: Any) -> Any:
     """Return the exit code and the output of a program as a `subprocess.CompletedProcess`."""
     if _template() is None:
-        return subprocess.run(command, capture_output=capture_output, check=check, text=True, **options)
+        return subprocess.run(command, capture_output=capture_output, check=check, **{**options, "text": True})
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         streams: dict[str, Any] = {"stdout": out, "stderr": err} if capture_output else {}
         code = Popen(command, **streams, **options).wait()
