@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from palestra.spec import EnvSpec
 
-_RANDOM = {1: 0.32, 2: 0.05, 3: 0.003, 4: 0.0}  # measured success rate of the random player by depth
+_RANDOM = {1: 0.32, 2: 0.05, 3: 0.003, 4: 0.0}  # the random player's measured success rate by depth
 
 
 def _spec(name: str, depth: int | None, summary: str, random: float) -> EnvSpec:
     return EnvSpec(
         id=f"textcraft:{name}-v0",
         entry_point="palestra.envs.textcraft.env:TextCraft",
-        kwargs={"depth": 1, "max_turns": 8} if depth == 1 else {"depth": depth},  # chance would suffice in 30 turns
+        kwargs={"depth": 1, "max_turns": 8} if depth == 1 else {"depth": depth},  # 30 turns allow success by chance
         summary=summary,
         reward_range=(0.0, 1.0),
         expert_success=1.0,

@@ -26,21 +26,22 @@ class TextCraft(MultiTurnEnv):
     """Craft a Minecraft item. The prompt lists the required recipes and some others.
 
     `depth` is the number of crafting levels between items that can be collected and the goal, from 1 to 4. The seed
-    determines the goal (any item of that depth), a plan within that depth, and the listed recipes (the required ones
+    determines the goal (any item at that depth), a plan within that depth, and the listed recipes (the required ones
     and up to `distractors` others that share ingredients). With `depth=None`, goals have any depth. With
     `order="agentgym"`, seed s selects goal s modulo the number of goals, which are sorted by depth. The agent may use
-    any recipe of the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
-    `split` holds out one goal in eight of each depth, at least one.
+    any recipe in the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
+    `split` holds out one eighth of the goals at each depth, but at least one goal.
 
     `feedback="agentgym"` follows AgentGym's rules: the reply to an impossible action is "Could not find ..." and does
     not show a recipe, and an action applies a recipe once. The default, "hints", explains what is wrong.
 
-    Differences from AgentGym: goals of a depth are numbered in alphabetical order instead of the order of files on the
-    server's disk, a tag ("planks") matches any of its items, and collecting an item does not count as crafting it.
+    Differences from AgentGym: goals at the same depth are numbered alphabetically instead of in the order of the files
+    on the server's disk, a tag ("planks") matches any of its items, and collecting an item does not count as crafting
+    it.
     """
 
     expert_peeks = True  # the expert follows the plan from which the recipes were chosen
-    filters_tasks = False  # `_goals` contains only goals of the split
+    filters_tasks = False  # `_goals` contains only goals in the split
     shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals"}
 
     goal: str
@@ -266,7 +267,7 @@ class TextCraft(MultiTurnEnv):
 
 
 def goals_of_split(goals: Sequence[str], split: str | None) -> list[str]:
-    """Return the goals of a split in their order; an eighth of the goals, but at least one, is held out."""
+    """Return the goals in a split, in their order; one eighth of the goals, but at least one, is held out."""
     held_out = set(sorted(goals, key=fingerprint)[: max(1, len(goals) // 8)])
     return [goal for goal in goals if split is None or (goal in held_out) == (split == "test")]
 

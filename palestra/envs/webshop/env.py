@@ -29,19 +29,19 @@ class WebShop(MultiTurnEnv):
     """Buy the product that the instruction describes.
 
     By default, the shop is generated, with `products` products from `catalogue_seed`. With `folder`, it is read
-    from WebShop's files (`products=None` for all products, `human=False` for generated goals). `data_split` selects
-    the "train", "dev", "test" or "all" goals; its default is that of `split`, which is "train" or "test". A seed is
-    a position in the shuffled list of these goals, and `reset(options={"goal": 7})` selects goal 7. `mode` is the
-    page format: "text", "text_rich" or "html". `shuffle=False` selects goals in their order: seed s is the s-th goal of
-    the split. With `stop_when_error`, the episode ends after more than `error_tolerance` invalid actions, as in GEM.
-    `show_attributes` adds a page of attributes to each product. The purchase earns WebShop's reward, from 0 to 1
+    from WebShop's files (`products=None` for all products, `human=False` for generated goals). `data_split` selects the
+    "train", "dev", "test" or "all" goals; by default, it follows `split`, which is "train" or "test". A seed is a
+    position in the shuffled list of these goals, and `reset(options={"goal": 7})` selects goal 7. `mode` is the page
+    format: "text", "text_rich" or "html". With `shuffle=False`, goals are not shuffled, and seed s selects the s-th
+    goal in the split. With `stop_when_error`, the episode ends after more than `error_tolerance` invalid actions, as in
+    GEM. `show_attributes` adds a page of attributes to each product. The purchase earns WebShop's reward, from 0 to 1
     (`palestra/envs/webshop/reward.py`), and an episode succeeds if the reward is 1. `nouns` replaces the function that
-    finds the nouns of a title.
+    finds the nouns in a title.
 
     Differences from WebShop: the same seed always produces the same episode, the feedback for an invalid action lists
     the valid ones, and no search term has a special meaning. Unlike GEM's version, this environment requires neither a
-    server nor a download. The expert has access to the catalog. It searches for the terms of the goal, or for the title
-    of the goal's product, and buys the first result that meets all requirements.
+    server nor a download. The expert has access to the catalog. It searches for the goal's terms, or for its product's
+    title, and buys the first result that meets all requirements.
     """
 
     expert_peeks = True  # the expert reads the goal and all products
@@ -325,7 +325,7 @@ def read_action(reply: str) -> tuple[str, str] | None:
 
 
 def _matching_options(product: Product, goal: Goal) -> tuple[tuple[str, str], ...]:
-    """Return a matching option of the product for each option of the goal, preferring exact matches."""
+    """Return a matching product option for each goal option, preferring exact matches."""
     chosen: dict[str, str] = {}
     for wanted in goal.options:
         candidates = [

@@ -3,10 +3,10 @@
 Each product depends only on the seed and its own number, so a smaller catalog is a prefix of a larger one. Every
 attribute of a product occurs in a text that the agent can read: the title, the features or the description.
 
-Products come in families of four that have the same title, apart from the model, and the same description. The members
-differ in an attribute, in the values of an option, or in the price. Instructions use other words than the products
-(`phrases`), and their requirements exclude the other members of the family wherever possible. So the agent has to find
-suitable products and compare them: searching for the instruction and buying the first result rarely succeeds.
+Products are generated in families of four that have the same title, apart from the model, and the same description. The
+members differ in an attribute, in an option's values, or in the price. Instructions use different words than the
+products (`phrases`), and their requirements exclude the other family members wherever possible. Therefore, the agent
+has to find and compare suitable products: searching for the instruction and buying the first result rarely succeeds.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # possible price lim
 
 
 def products(seed: int, count: int) -> list[Product]:
-    """Generate the first `count` products of the catalog."""
+    """Generate the first `count` products in the catalog."""
     return [_product(seed, number) for number in range(count)]
 
 
@@ -80,7 +80,7 @@ def _product(seed: int, number: int) -> Product:
 
     rng = Random(child_seed(seed, "product", number))
     member = number % FAMILY
-    if member in (1, 3):  # another attribute instead of one that is neither in the title nor in the description
+    if member in (1, 3):  # replace an attribute that is neither in the title nor in the description
         others = [attribute for attribute in kind.attributes if attribute not in attributes]
         attributes[member // 2 + 1] = rng.choice(others)
     if member == 2:
@@ -118,7 +118,7 @@ _TITLES = (
 def _other_values(
     rng: Random, kind: Kind, options: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Replace the values of the first option by values that the other members do not offer, or drop half of them."""
+    """Replace the first option's values with values that the other members do not offer, or drop half of them."""
     if not options:
         return options
     (name, offered), *others = options
@@ -141,7 +141,7 @@ def _features(rng: Random, attributes: Sequence[str], use: str) -> tuple[str, ..
 
 
 def _options(rng: Random, kind: Kind) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a random subset of a kind's options, each with a random subset of its values, in the original order."""
+    """Return some of a kind's options, each with some of its values, chosen at random and in the original order."""
     chosen = []
     for name, values in kind.options:
         if rng.random() < 0.85:
@@ -159,7 +159,7 @@ def _reviews(rng: Random, attributes: Sequence[str], shown: dict[str, str]) -> t
 
 
 def _asin(seed: int, number: int) -> str:
-    """Return an identifier of ten letters and digits. It is unique because the factor is coprime to 36."""
+    """Return an identifier with ten letters and digits. It is unique because the factor is coprime to 36."""
     code = (number * 2_425_967_623_051 + child_seed(seed, "asin")) % _ASINS
     text = ""
     for _ in range(8):
@@ -213,7 +213,7 @@ def _goals(rng: Random, product: Product, siblings: Sequence[Product]) -> Iterat
 def _exclude(
     rng: Random, product: Product, sibling: Product, attributes: list[str], options: dict[str, str], upper: float
 ) -> float:
-    """Add a requirement that `product` meets and `sibling` does not, if it meets all others; return the price limit."""
+    """If `sibling` meets all requirements, add one that only `product` meets, if possible; return the price limit."""
     offered = dict(sibling.options)
     if (
         sibling.price > upper
@@ -239,7 +239,7 @@ def _exclude(
 def price_limit(rng: Random, price: float) -> float:
     """Return a random price limit, sampled by the same rule as in WebShop.
 
-    The limit is the larger of two values sampled from the next four multiples of ten above the price.
+    The limit is the larger of two samples from the next four multiples of ten above the price.
     """
     above = [step for step in PRICE_STEPS if step > price][:4]
     return max(rng.sample(above, 2)) if len(above) >= 2 else NO_LIMIT

@@ -1,4 +1,4 @@
-"""Product kinds of the generated shop with their categories, attributes, options and prices."""
+"""Product kinds in the generated shop, with their categories, attributes, options and prices."""
 
 from __future__ import annotations
 

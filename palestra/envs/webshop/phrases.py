@@ -1,6 +1,7 @@
-"""Descriptions of product kinds and attributes in the words of a customer, for the instructions of the generated shop.
+"""Descriptions of product kinds and attributes in a customer's words, for instructions in the generated shop.
 
-They avoid the words of titles and features, so that a search for the instruction does not find the product by itself.
+They avoid the words used in titles and features, so that searching for the instruction is not enough to find the
+product.
 """
 
 from __future__ import annotations

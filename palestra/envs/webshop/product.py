@@ -1,4 +1,4 @@
-"""Data classes for products, their reviews, and goals, which contain the requirements of a customer."""
+"""Data classes for products, their reviews, and goals, which contain a customer's requirements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product of the catalog, with the fields of WebShop's files under simpler names."""
+    """A product in the catalog, with the fields from WebShop's files under simpler names."""
 
-    asin: str  # product ID of ten letters and digits; clicking it opens the product
+    asin: str  # product ID with ten letters and digits; clicking it opens the product
     name: str  # the title
     category: str  # beauty, electronics, fashion, garden or grocery
     query: str  # search term for this kind of product

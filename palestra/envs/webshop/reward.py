@@ -1,4 +1,4 @@
-"""Compute the reward of a purchase, from 0 to 1, as published by WebShop (Yao et al. 2022, section 3, and its code).
+"""Compute the reward for a purchase, from 0 to 1, as published by WebShop (Yao et al. 2022, section 3, and its code).
 
     r = r_type * (attributes matched + options matched + [price <= limit]) / (attributes + options + 1)
 
@@ -13,7 +13,7 @@
 Only the detection of nouns differs. WebShop uses a spaCy model, which tags nearly every word of a title as a noun. In
 this module, a word counts as a noun if it contains no digits, is not a function word, and does not end in "ed" like a
 participle. On the four pairs of titles in WebShop's tests, both methods return the same fractions. The environment's
-argument `nouns` replaces this method, for example with a function that calls spaCy.
+`nouns` argument replaces this method, for example with a function that calls spaCy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Score:
 
 @lru_cache(maxsize=65_536)
 def token_set_ratio(text: str, other: str) -> int:
-    """Return the similarity of two texts as sets of words, from 0 to 100, as computed by the package thefuzz."""
+    """Return the similarity of two texts as sets of words, from 0 to 100, as computed by the thefuzz package."""
     fuzz: Any = require("rapidfuzz.fuzz", extra="webshop")
     utils: Any = require("rapidfuzz.utils", extra="webshop")
     ascii_texts = (one[:MAX_COMPARED_CHARS].encode("ascii", "ignore").decode() for one in (text, other))
@@ -79,7 +79,7 @@ def token_set_ratio(text: str, other: str) -> int:
 
 
 def score(product: Product, goal: Goal, chosen: Collection[str], nouns: Nouns | None = None) -> Score:
-    """Score the purchase of `product` with the options `chosen`."""
+    """Score the purchase of `product` with the `chosen` options."""
     r_type, query, category, title = _type(product, goal, nouns or title_words)
     matching_attributes = sum(_has(product, attribute) for attribute in goal.attributes)
     selected = [color_of(value) for value in chosen]

@@ -30,8 +30,8 @@ class Source:
     """Origin of a shop's products and goals."""
 
     folder: str | None = None  # folder with WebShop's files; None for a generated catalog
-    products: int | None = 1000  # number of products; None for all products of a folder
-    seed: int = 0  # seed of a generated catalog
+    products: int | None = 1000  # number of products; None for all products in a folder
+    seed: int = 0  # seed for a generated catalog
     human: bool = True  # use the goals written by people instead of the generated ones (only with a folder)
 
 
@@ -76,10 +76,11 @@ class Shop:
         return tuple(number for number, _ in self._index.rank(keywords.lower(), MAX_RESULTS))
 
     def split(self, name: str) -> range:
-        """Return the goal numbers of a split.
+        """Return the goal numbers in a split.
 
         As in WebShop, the first 500 goals are for testing, the next 1,000 for development, and the rest for training.
-        With fewer than 2,500 goals, or 1,500 goals of WebShop's files, the first two splits get a fifth each.
+        The first two splits get at most a fifth of all goals each, unless there are more than 1,500 goals from
+        WebShop's files.
         """
         if name not in SPLITS:
             raise BadValue(f"`data_split` must be one of {', '.join(SPLITS)}; got {name!r}")
@@ -108,7 +109,7 @@ _lock = threading.Lock()  # only one thread builds a shop; the others wait and u
 
 
 def shop_of(source: Source) -> Shop:
-    """Return the shop of `source`, building it if this process has not built it yet."""
+    """Return the shop for `source`, building it if this process has not built it yet."""
     if source.folder is None and (not isinstance(source.products, int) or source.products < 1):
         raise BadValue(f"a generated shop must have at least one product, got products={source.products!r}")
     if source.products is not None and source.products < 1:

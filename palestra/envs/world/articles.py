@@ -1,4 +1,4 @@
-"""Generate the article of a page, whose sentences state the page's facts and link to the pages they mention."""
+"""Generate the article for a page. Its sentences state the page's facts and link to the pages they mention."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LINK = re.compile(r"\[\[(.*?)\]\]")
 _SLOT = re.compile(r"\{(\w+)\}")
 _HE = {"he": "he", "He": "He", "his": "his", "His": "His", "him": "him"}
 _SHE = {"he": "she", "He": "She", "his": "her", "His": "Her", "him": "her"}
-# Slots that can be filled for every page. The other slots of a tier determine whether the tier can be used.
+# Slots that can be filled for every page. The other slots in a tier determine whether the tier can be used.
 _ALWAYS = frozenset({"name", "surname", *_HE})
 YEARS = frozenset({"founded_year", "year", "first_climbed"})  # these numbers are formatted without thousands separators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Article:
-    """The article of one page."""
+    """The article for one page."""
 
     page: int
     title: str
@@ -41,12 +41,12 @@ class Article:
 
     @property
     def links(self) -> tuple[str, ...]:
-        """Titles of the linked pages without duplicates, in order of their first link."""
+        """Titles of the linked pages, without duplicates, ordered by first link."""
         return tuple(dict.fromkeys(_LINK.findall(self.markup)))
 
 
 def article_of(world: World, page: int) -> Article:
-    """Generate the article of a page."""
+    """Generate the article for a page."""
     kind = world.kind(page)
     facts = facts_of(world, page)
     drawn = world.random_bytes("wording", page)
@@ -89,7 +89,7 @@ _needs_cache: dict[str, frozenset[str]] = {}
 
 
 def _needs(sentence: str) -> frozenset[str]:
-    """Return the slots of a sentence for which some pages have no value."""
+    """Return the slots in a sentence for which some pages have no value."""
     needs = _needs_cache.get(sentence)
     if needs is None:
         needs = _needs_cache[sentence] = frozenset(_SLOT.findall(sentence)) - _ALWAYS

@@ -28,16 +28,16 @@ _WORDING_MODULES = (
     "prose",
     "fillers",
     "articles",
-)  # the modules that determine the text of the pages
+)  # the modules that determine the pages' text
 
 
 def articles(world: World) -> Iterator[Article]:
-    """Generate the articles of all pages, in order of page number."""
+    """Generate the articles for all pages, ordered by page number."""
     return (article_of(world, page) for page in range(world.pages))
 
 
 def row(article: Article) -> dict[str, Any]:
-    """Return the JSON row of an article."""
+    """Return the JSON row for an article."""
     return {
         "id": str(article.page),
         "title": article.title,
@@ -66,7 +66,7 @@ def write_questions(world: World, path: str | Path, *, each: int, seed: int = 0)
 
 
 def question_row(question: Question) -> dict[str, Any]:
-    """Return the JSON row of a question."""
+    """Return the JSON row for a question."""
     return {
         "question": question.text,
         "answer": question.answer,
@@ -101,14 +101,14 @@ def _write_rows(rows: Iterable[dict[str, Any]], target: Path, progress: Callable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldCorpus:
-    """The pages of a world as a searchable corpus, for the argument `corpus` of an environment."""
+    """The pages of a world as a searchable corpus, for an environment's `corpus` attribute."""
 
     seed: int
     pages: int
 
     @property
     def key(self) -> str:
-        """Unique name of the corpus, used as the cache key of its search index."""
+        """Unique name of the corpus, used as the cache key for its search index."""
         return f"world-{self.pages}-{self.seed}-{_wording()}"
 
     def passages(self) -> Iterator[tuple[str, str, str]]:
@@ -119,6 +119,6 @@ class WorldCorpus:
 
 @cache
 def _wording() -> str:
-    """Return a digest of the modules that generate the text, so that a search index of older text is not reused."""
+    """Return a digest of the modules that generate the text, so that a search index for older text is not reused."""
     sources = [get_data(__package__, f"{name}.py") or b"" for name in _WORDING_MODULES]
     return blake2b(b"".join(sources), digest_size=5).hexdigest()

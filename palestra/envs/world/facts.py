@@ -40,7 +40,7 @@ GOODS = (
 
 
 def facts_of(world: World, page: int) -> Facts:
-    """Return the facts stated in the article of a page."""
+    """Return the facts stated in a page's article."""
     kind, number = world.place(page)
     return _KINDS[kind](world, number)
 

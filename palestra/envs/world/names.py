@@ -1,4 +1,4 @@
-"""Map numbers to unique invented names of places, families and works.
+"""Map numbers to unique invented names for places, families and works.
 
 A stem has a fixed number of syllables, each made of consonants followed by vowels, and every ending starts with a
 consonant. A name therefore determines its stem, and names with different numbers differ regardless of their endings.
@@ -121,6 +121,6 @@ def long_title(number: int) -> str:
 
 
 def _pair(number: int, side: int) -> str:
-    """Return an adjective and a noun. The pairs of side 0 and of side 1 are disjoint."""
+    """Return an adjective and a noun. Sides 0 and 1 have no pairs in common."""
     thing, half = divmod(number, len(_ADJECTIVES) // 2)
     return f"{_ADJECTIVES[2 * half + (thing + side) % 2]} {_THINGS[thing]}"

@@ -290,4 +290,4 @@ COUNTS: tuple[Count, ...] = (
 )
 
 UNKNOWN = "unknown"
-WITH_THE = ("organisation", "event", "river")  # kinds whose titles are preceded by "the"
+WITH_THE = ("organisation", "event", "river")  # kinds of pages whose titles are preceded by "the"

@@ -1,4 +1,4 @@
-"""Sentence templates of articles, by kind of page. `articles` fills them in, and `reader` parses them.
+"""Sentence templates for articles, by kind of page. `articles` fills them in, and `reader` parses them.
 
 An article has at most one sentence from each group. A group is a sequence of tiers, ordered from the most facts to the
 fewest. The first tier whose slots can all be filled is used, and one of its templates is chosen at random. Most slots

@@ -1,7 +1,7 @@
 """Generate random questions about a world, with answers and proofs. A proof lists the facts the answer depends on.
 
 Every relation has one value, so answers are unique. Unanswerable questions depend on a fact that does not exist in the
-world, so no page states it; their wording does not differ from that of answerable questions.
+world, so no page states it; they are worded in the same way as answerable questions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Question:
 def draw_question(world: World, rng: Random, kind: str) -> Question:
     """Return a random question of a kind in QUESTIONS.
 
-    The kind "answerable" returns questions with an answer whose form is that of the unanswerable questions.
+    For kind "answerable", the question has an answer and the same form as unanswerable questions.
     """
     if kind not in _GENERATORS:
         raise BadValue(f"`kind` must be one of {', '.join(QUESTIONS)}; got {kind!r}")
@@ -79,7 +79,7 @@ def draw_question(world: World, rng: Random, kind: str) -> Question:
         question = _GENERATORS[kind](world, rng)
         if question is not None:
             return question
-    raise AssertionError(f"{world} has no question of the kind {kind}")
+    raise AssertionError(f"{world} has no question of kind {kind}")
 
 
 # Noun phrases, which describe a page by following relations from a named page
@@ -244,7 +244,7 @@ def _value(world: World, item: Ref | Dated, count: Count) -> Any:
 
 
 def _limit(rng: Random, count: Count, values: Sequence[Any]) -> Any:
-    """Return a random value to compare the items with, equal or close to the value of one of the items."""
+    """Return a random value to compare the items with, equal or close to one item's value."""
     value = rng.choice(values)
     if count.test == "is":
         return value

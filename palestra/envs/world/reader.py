@@ -17,7 +17,7 @@ _PATTERNS: Mapping[str, str] = {
     **dict.fromkeys(("birth_date", "death_date", "date"), _DATE),
     **dict.fromkeys(("type", "occupation", "government", "language", "currency", "product", "trade"), _WORDS),
 }
-_PLAIN: Mapping[str, str] = {  # patterns of slots that are not facts
+_PLAIN: Mapping[str, str] = {  # patterns for slots that are not facts
     "he": "s?he", "He": "S?he|He", "his": "his|her", "His": "His|Her", "him": "him|her", "surname": "[A-Z][a-z]+",
 }  # fmt: skip
 _LISTS = frozenset({"cities", "children", "natives", "organisations", "provinces", "neighbours"})
@@ -74,7 +74,7 @@ def split(text: str) -> tuple[str, ...]:
 
 @cache
 def _patterns(kind: str) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
-    """Return the patterns of the first sentence and of the other sentences of an article."""
+    """Return the patterns for the first sentence and for the other sentences in an article."""
     leads = [_pattern(sentence) for tier in LEADS[kind] for sentence in tier]
     return leads, [_pattern(sentence) for group in GROUPS[kind] for tier in group for sentence in tier]
 

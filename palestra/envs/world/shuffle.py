@@ -52,7 +52,7 @@ class Split:
     """Uneven distribution of `children` among `parents`. If possible, each parent gets at least `least` children.
 
     The parents are divided into groups with nearly equal numbers of children. Within a group, random weights determine
-    the number of children of each parent.
+    each parent's number of children.
     """
 
     def __init__(self, children: int, parents: int, key: bytes, *, least: int = 0, group: int = 8) -> None:

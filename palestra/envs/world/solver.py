@@ -1,9 +1,9 @@
 """Reference solver, which shows that every question can be answered by searching and reading alone.
 
-The solver uses the templates of questions and articles, but no data of the world. Its argument `search` is a function
-that returns the search tool's text for a query, in the form `Doc 1(Title: ...) ...`. The solver parses nested noun
-phrases down to the innermost title, looks up the page with this title, and follows the relations stated on the pages.
-If a fact is missing, the answer is "unknown".
+The solver uses the templates for questions and articles, but no data from the world. Its `search` argument is a
+function that returns the search tool's text for a query, in the form `Doc 1(Title: ...) ...`. The solver parses nested
+noun phrases down to the innermost title, looks up the page with this title, and follows the relations stated on the
+pages. If a fact is missing, the answer is "unknown".
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Solver:
         return self.lookup(title) if title[:1].isupper() else None
 
     def _fact(self, phrase: str, names: tuple[str, ...]) -> str | None:
-        """Return the value of the first relation in `names` that the page of `phrase` states, or None."""
+        """Return the value of the first relation in `names` that the page for `phrase` states, or None."""
         page = self.page(phrase)
         if page is None:
             return None
@@ -135,7 +135,7 @@ def _key(value: str) -> tuple[int, ...]:
     return (int(words[0]),)
 
 
-# Words that are common in articles of one kind. Adding them to a query for a title ranks the article itself above
+# Words that are common in one kind of article. Adding them to a query for a title ranks the article itself above
 # articles that only mention the title.
 _COMMON = (
     "capital provinces square kilometres mountain river",
@@ -170,7 +170,7 @@ def _noun_patterns() -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
 
 
 def _patterns(wordings: dict[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...], re.Pattern[str]]]:
-    """Return the pattern of each template with the relations that use it, sorted from the longest to the shortest."""
+    """Return the pattern for each template with the relations that use it, sorted from the longest to the shortest."""
     by_words: dict[str, list[str]] = {}
     for name, sentences in wordings.items():
         for sentence in sentences:

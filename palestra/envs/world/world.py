@@ -1,4 +1,4 @@
-"""Generate the entities of a world, their names and their relations from a seed and a number of pages.
+"""Generate a world's entities, their names and their relations from a seed and a number of pages.
 
 Nothing is stored. The facts of a page are computed from its number with invertible permutations and splits and with
 random bytes derived from the number (`World.random_bytes`). Generating a page takes the same time in a world of a
@@ -290,7 +290,7 @@ class World:
         return min(family * FAMILY + chance // 7 % 5, self.counts["person"] - 1)
 
     def creator_rank(self, person: int) -> int | None:
-        """Return the rank of a person among the creators of works, or None."""
+        """Return a person's rank among the creators of works, or None."""
         rank = self._creator_order(person)
         return rank if rank < self.creators else None
 
@@ -316,7 +316,7 @@ class World:
         return CREATORS[chance % len(CREATORS)][1][self.random_bytes("work", work)[0] % 3]
 
     def work_year(self, work: int) -> int:
-        """Return the year in which a work was completed. The works of a creator are numbered in chronological order."""
+        """Return the year in which a work was completed. A creator's works are numbered in chronological order."""
         creator = self.creator(work)
         works = self.works_by(creator)
         step = max(1, 26 // len(works))
@@ -360,7 +360,7 @@ class World:
 
 
 def _counts(pages: int) -> dict[str, int]:
-    """Return the number of pages of each kind. All pages that remain are people."""
+    """Return the number of pages of each kind. All remaining pages are people."""
     countries = max(2, min(pages // 50, isqrt(pages) // 2))
     provinces = max(2 * countries, pages * 2 // 100)
     cities = max(2 * provinces + 2, pages * 9 // 100)
