@@ -1,10 +1,10 @@
-"""Measure how many wrong programs the hidden tests of generated programming tasks reject.
+"""Measure how many wrong programs the hidden tests in generated programming tasks reject.
 
     python benchmarks/code_mutants.py [--tasks Puzzles Algorithms] [--levels easy medium hard] [--seeds 40] [--json]
 
 A mutant is the reference solution with one change: another comparison, operator, constant or function, a negated
 condition, or a missing branch, condition or statement. A mutant that passes the hidden tests is run on many more random
-inputs. If its results differ from those of the reference solution, it was accepted wrongly; otherwise it counts as
+inputs. If its results differ from the reference solution's, it was accepted wrongly; otherwise it counts as
 equivalent and is ignored. The exit code is 1 if fewer than 95% of the non-equivalent mutants are rejected.
 """
 
@@ -30,7 +30,7 @@ from palestra.envs.code.puzzles import Puzzles
 from palestra.grading import CallTest
 
 REQUIRED = 0.95  # share of the non-equivalent mutants that the hidden tests must reject
-MAX_ITERATIONS = 100_000  # per input; a mutant with more iterations is treated as one that exceeds the time limit
+MAX_ITERATIONS = 100_000  # per input; a mutant that needs more is treated as exceeding the time limit
 UNIFORM = Hints(numbers=tuple(range(-100, 101)), lengths=tuple(range(16)), letters="abcdefghijklmnopqrstuvwxyz")
 Args = tuple[Any, ...]
 
@@ -80,12 +80,12 @@ class Task:
 
 
 def assign(field: str, value: Any) -> Change:
-    """Return a function that assigns `value` to a field of a node."""
+    """Return a function that assigns `value` to an AST node's field."""
     return lambda node: setattr(node, field, value)
 
 
 def put(field: str, index: int, value: ast.AST) -> Change:
-    """Return a function that replaces an element of a field of a node."""
+    """Return a function that replaces one element of an AST node's list field."""
 
     def change(node: Any) -> None:
         getattr(node, field)[index] = value
@@ -94,7 +94,7 @@ def put(field: str, index: int, value: ast.AST) -> Change:
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
-    """Yield the operators of the mutants that change this node, each with a function that changes a copy of it."""
+    """Yield the name of each mutation that applies to this node, and a function that applies it to a copy."""
     if isinstance(node, ast.Compare):
         for i, operator in enumerate(node.ops):
             if type(operator) in _BOUNDARY:
@@ -138,7 +138,7 @@ def changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
 
 
 def mutants(source: str) -> Iterator[tuple[str, ast.Module]]:
-    """Yield every mutant of a program with the name of its operator."""
+    """Yield every mutant of a program with the name of its mutation."""
     tree = parse(source)
     for number, node in enumerate(ast.walk(tree)):
         for operator, change in changes(node):
@@ -156,11 +156,11 @@ def rejected(run: Callable[[Args], Any], args: Args, expected: Any) -> bool:
 
 
 def verdicts(task: Task, *, trials: int) -> Iterator[tuple[str, str, str]]:
-    """Yield the operator, the verdict (rejected, accepted or equivalent) and the source of every mutant of a task."""
+    """Yield the mutation, verdict ("rejected", "accepted" or "equivalent") and source of each of a task's mutants."""
     reference = compile_function(task.source)
     rng = Random(task.source)
     inputs = [task.sample(rng) for _ in range(trials)]
-    outputs: list[Any] = []  # of the first inputs; computed when a mutant passes the hidden tests
+    outputs: list[Any] = []  # the reference's results; computed when a mutant passes the hidden tests
     tests = sorted(task.tests, key=lambda test: len(repr(test.args)))
     for operator, mutant in mutants(task.source):
         text = ast.unparse(mutant)
@@ -177,11 +177,11 @@ def verdicts(task: Task, *, trials: int) -> Iterator[tuple[str, str, str]]:
 
 
 def program_task(level: str, seed: int) -> Task:
-    """Return the program of a task of Puzzles; Repair asks for the same programs."""
+    """Return the program in a Puzzles task; Repair uses the same programs."""
     rng = Random(seed)
     generated = generate_program(rng, **Puzzles.levels[level])
     program = generated.program
-    # Half of the inputs are independent of the constants of the program, unlike the hidden tests.
+    # Half of the inputs are independent of the program's constants, unlike the hidden tests.
     hints = (Hints.from_source(program.source), UNIFORM)
     return Task(
         source=program.source,
@@ -204,7 +204,7 @@ TASKS: dict[str, Callable[[str, int], Task]] = {"Puzzles": program_task, "Algori
 
 
 def measure(name: str, levels: list[str], *, seeds: int, trials: int) -> tuple[Counter[tuple[str, str]], list[str]]:
-    """Return the number of mutants by operator and verdict, and the sources of the mutants accepted wrongly."""
+    """Return the number of mutants by mutation and verdict, and the sources of wrongly accepted mutants."""
     counts: Counter[tuple[str, str]] = Counter()
     accepted: list[str] = []
     for level in levels:
@@ -219,7 +219,7 @@ def measure(name: str, levels: list[str], *, seeds: int, trials: int) -> tuple[C
 
 
 def share_rejected(counts: Counter[tuple[str, str]]) -> float:
-    """Return the share of the non-equivalent mutants that the hidden tests reject."""
+    """Return the share of non-equivalent mutants that the hidden tests reject."""
     killed = sum(count for (_, verdict), count in counts.items() if verdict == "rejected")
     wrong = sum(count for (_, verdict), count in counts.items() if verdict == "accepted")
     return killed / (killed + wrong) if killed + wrong else 1.0
@@ -231,7 +231,11 @@ def main() -> int:
         "--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="Tasks to measure (default all)."
     )
     parser.add_argument(
-        "--levels", nargs="+", choices=Puzzles.levels, default=list(Puzzles.levels), help="Levels (default all)."
+        "--levels",
+        nargs="+",
+        choices=Puzzles.levels,
+        default=list(Puzzles.levels),
+        help="Levels to measure (default all).",
     )
     parser.add_argument("--seeds", type=int, default=40, help="Programs per task and level (default 40).")
     parser.add_argument(

@@ -8,7 +8,7 @@ median of a side's best slice. The actions come from Palestra's random player an
 expert. When an episode ends, a side continues with the next seed; resets are not included in the step times.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. Its word games
-read NLTK's corpora, which are replaced by Palestra's lists of 850 common words and of all valid words; these lists are
+read NLTK's corpora, which are replaced by Palestra's lists of 850 common words and all valid words; these lists are
 no longer than NLTK's. GEM's constructors also reset, so its time for `make` includes a reset. The exit code is 1 if a
 target is missed.
 """
@@ -50,7 +50,7 @@ print(elapsed * 1e3, peak)
 
 
 def write_words(folder: Path) -> None:
-    """Write Palestra's words in the format of NLTK's corpus `words`."""
+    """Write Palestra's words in the format of NLTK's `words` corpus."""
     from palestra.envs.games import words
 
     lengths = range(words.SHORTEST, words.LONGEST + 1)
@@ -62,7 +62,7 @@ def write_words(folder: Path) -> None:
 
 
 def compare(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: int) -> dict[str, Any]:
-    """Return all measurements of one environment; without `gem`, measure only Palestra."""
+    """Return all measurements for one environment; without `gem`, measure only Palestra."""
     episodes = ours.request("episodes_of", env_id=env_id, seeds=seeds)
     sides = {"ours": ours} if gem is None else {"ours": ours, "gem": gem}
     slow = {name: side.request("load", env_id=env_id, episodes=episodes)["slow"] for name, side in sides.items()}

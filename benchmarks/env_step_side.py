@@ -1,4 +1,4 @@
-"""Process of env_step.py that runs one side: reads one JSON command per line and replies with its measurements.
+"""Child process that runs one side of env_step.py. It reads JSON commands, one per line, and returns measurements.
 
 The interpreter must have either Palestra (`env_step_side.py ours`) or GEM (`env_step_side.py gem`) installed.
 """
@@ -18,7 +18,7 @@ from sides import serve_commands
 
 SLOW_RESET = 50_000_000  # nanoseconds; envs whose reset takes longer are reset only POOL times and then copied
 POOL = 2
-FORMAT_ERROR = -0.1  # reward of both sides for an action that cannot be parsed
+FORMAT_ERROR = -0.1  # reward on both sides for an action that cannot be parsed
 
 
 class Side:
@@ -92,7 +92,7 @@ class Side:
     # The methods below are called only on Palestra's side.
 
     def episodes_of(self, env_id: str, seeds: int) -> list[tuple[int, list[str]]]:
-        """Return (seed, actions) of random episodes, with the expert's actions on every fourth seed."""
+        """Return (seed, actions) for random episodes, with the expert's actions on every fourth seed."""
         env = self.make(env_id)
         episodes = []
         for seed in range(seeds):
@@ -144,7 +144,7 @@ def _timed(work: Any, ns: int, most: int) -> list[int]:
     """Call `work` until `ns` nanoseconds or `most` calls are reached, and return the CPU nanoseconds of each call.
 
     CPU time is not affected by other processes. Steps are measured with the wall clock, because reading the CPU clock
-    takes a considerable fraction of the time of a step.
+    takes a considerable fraction of a step's time.
     """
     times: list[int] = []
     while len(times) < most and (sum(times) < ns or not times):
@@ -155,7 +155,7 @@ def _timed(work: Any, ns: int, most: int) -> list[int]:
 
 
 def _large_actions() -> list[tuple[str, str]]:
-    """Return (name, action) pairs with actions of 1 MB, or of the maximum length of a boxed answer."""
+    """Return (name, action) pairs whose actions have 1 MB or fill a box of the maximum length."""
     megabyte = 1 << 20
     return [
         ("1 MB of letters", "a" * megabyte),

@@ -4,7 +4,7 @@ r"""Compare Palestra's graders with GEM's on the same answers and the same submi
 
 Each implementation ("side") runs in a child process. The sides take turns, so that other load on the machine affects
 both; each reported number is the median over the turns. In math, 200 new answers per turn are each graded once by one
-caller. The mix resembles answers of models to GSM8K, MATH and similar data sets: 50% integers (some with units, commas
+caller. The mix resembles model answers to GSM8K, MATH and similar datasets: 50% integers (some with units, commas
 or `x =`), 15% fractions, decimals and percentages, 20% LaTeX in closed form (roots, multiples of pi, polynomials,
 complex numbers), 8% tuples, sets, intervals and matrices, 7% that need an algebra system (logarithms, trigonometry,
 cube roots, exponentials); 60% are correct but written in a different form than the gold answer; the others are near

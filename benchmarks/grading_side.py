@@ -1,4 +1,4 @@
-"""Process of grading.py that runs one side: reads one JSON command per line and replies with its measurements.
+"""Child process that runs one side of grading.py. It reads JSON commands, one per line, and returns measurements.
 
 The interpreter must have either Palestra (`grading_side.py ours`) or GEM (`grading_side.py gem`) installed.
 """
@@ -72,7 +72,7 @@ class Side:
         return {"seconds": seconds, "correct": sum(a == b[2] for a, b in zip(grades, pairs, strict=True))}
 
     def code(self, program: str, tests: dict[str, Any], times: int, expected: bool) -> list[float]:
-        """Grade one submission repeatedly and return the seconds of each run."""
+        """Grade one submission repeatedly and return the seconds that each run takes."""
         grade = self._side.code(program, tests)
         durations = []
         for _ in range(times):

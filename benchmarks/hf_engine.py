@@ -135,7 +135,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=8, help="Maximum number of turns per conversation (default: 8).")
     parser.add_argument("--threads", type=int, default=1, help="Number of torch threads on both sides (default: 1).")
     parser.add_argument(
-        "--batch", type=int, default=128, help="Number of conversations per call of generate (default: 128)."
+        "--batch", type=int, default=128, help="Number of conversations per `generate` call (default: 128)."
     )
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=128)
@@ -144,7 +144,7 @@ def main() -> int:
     parser.add_argument("--vocabulary", type=int, default=1536)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default=None, help="Data type (default: float32 on a CPU, bfloat16 on a GPU).")
-    parser.add_argument("--runners", nargs="+", default=["native"], help="Runners of the engine: native, transformers.")
+    parser.add_argument("--runners", nargs="+", default=["native"], help="Engine runners: 'native', 'transformers'.")
     parser.add_argument(
         "--repeat", type=int, default=1, help="Number of runs per side, of which the best is reported (default: 1)."
     )

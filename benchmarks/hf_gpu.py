@@ -4,7 +4,7 @@ Prints one line per model and batch size, then one per environment, each with th
 
   wait      the worker waits for requests while the event loop (agents, environments, tokenizers) runs
   admit     assign cache entries to requests and copy shared prefixes
-  prepare   build the input of the step
+  prepare   build the step's input
   model     call the model; on a GPU this only launches the kernels
   sample    sample and wait for the result: the remaining device time
   append    append tokens and detect stops

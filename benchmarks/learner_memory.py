@@ -1,4 +1,4 @@
-"""Measure the peak memory of one training step of the 100M default model on conversations of 4,096 tokens.
+"""Measure the peak memory of one training step with the 100M default model on conversations of 4,096 tokens.
 
     python benchmarks/learner_memory.py [--size 100M] [--tokens 4096] [--episodes 2] [--recompute auto]
 

@@ -1,8 +1,8 @@
-"""Compare calls of an MCP tool over stdio through Palestra with calls in a bare session of the official SDK.
+"""Compare MCP tool calls over stdio through Palestra with calls in a bare session of the official SDK.
 
     python benchmarks/mcp_calls.py [--calls N] [--json]
 
-Each side has its own process of an SDK server that adds two numbers. The sides alternate, with twenty calls at a time,
+Each side has its own SDK server process, which adds two numbers. The sides alternate, with twenty calls at a time,
 so that other load on the machine affects both. Palestra's side calls synchronously, so its time includes switching to
 the tools' event loop and back; the bare session awaits in its own loop. The reported ratio compares the total times;
 the ratio of the medians is also printed. Exits with 1 if the target is missed.

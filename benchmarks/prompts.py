@@ -31,7 +31,7 @@ TASK = "Guess the number between 1 and 1000000000. Write your guess in \\boxed{}
 REPLY = "The interval is large, so I try the numbers one after the other: \\boxed{7}"
 OBSERVATION = "Your guess 7 is too low. The number is between 8 and 1000000000. Guess again."
 
-# Like the templates of reasoning models, it searches messages for strings and iterates over the history twice.
+# Like reasoning models' templates, it searches messages for strings and iterates over the history twice.
 REASONING_TEMPLATE = r"""
 {%- set last = namespace(index=messages | length - 1) %}
 {%- for message in messages %}
@@ -51,7 +51,7 @@ REASONING_TEMPLATE = r"""
 
 
 def converse(renderer: Renderer, turns: int, reply_ids: list[int]) -> list[list[int]]:
-    """Build the prompts of one episode."""
+    """Build the prompts for one episode."""
     conversation = TokenConversation(renderer)
     prompt = conversation.open([conversation.message("user", TASK)])
     prompts = []
@@ -69,7 +69,7 @@ def converse(renderer: Renderer, turns: int, reply_ids: list[int]) -> list[list[
 
 
 def prompt_ms(renderer: Renderer, turns: int, episodes: int, reply_ids: list[int]) -> float:
-    """Return CPU milliseconds per turn of building prompts."""
+    """Return the CPU milliseconds per turn for building prompts."""
     start = process_time()
     for _ in range(episodes):
         converse(renderer, turns, reply_ids)
@@ -77,7 +77,7 @@ def prompt_ms(renderer: Renderer, turns: int, episodes: int, reply_ids: list[int
 
 
 def rollout_ms(tokenizer: Any, renderer: Renderer, turns: int, episodes: int) -> float:
-    """Return CPU milliseconds per turn of a whole rollout; the scripted engine itself takes almost no time."""
+    """Return the CPU milliseconds per turn for a whole rollout; the scripted engine itself takes almost no time."""
     level = {"min_number": 1, "max_number": 10**9, "max_turns": turns}
     agent = palestra.agents.ChatAgent(ScriptedEngine(lambda _: REPLY, tokenizer=tokenizer, blind=True))
     agent._renderers = {"[]": renderer}  # "[]" is the cache key of an agent without tools

@@ -3,13 +3,13 @@
     python benchmarks/rates.py [--ids game:Sudoku-v0-easy] [--players echo constant] [--seeds 1000] [--seconds 60]
     python benchmarks/rates.py --ids math: --seeds 200 --seconds 1 --table
 
-The echo player replies with parts of the observation, and the constant player with the most frequent actions of the
-expert (`palestra.conformance.players`); both rates are those of the best strategy. `--table` prints the rates of these
-two players as entries for the catalogs, with a reason where one is needed and already given.
+The echo player replies with parts of the observation, and the constant player with the expert's most frequent
+actions (`palestra.conformance.players`); both rates are those of the best strategy. `--table` prints the rates of these
+two players as catalog entries, and includes the reason if a rate needs one and the catalog already states it.
 
 Seeds are 0, 1, 2, ..., so that a run is repeatable. Intervals are 95% Wilson intervals. The exit code is 1 if a
 documented rate is outside its interval, with a tolerance of 0.005 for rounding. A documented rate of 1.0 requires every
-seed to be solved. The echo and the constant player may be less successful than documented, because a short measurement
+seed to be solved. The echo and constant players may be less successful than documented, because a short measurement
 may miss their best strategy.
 """
 
@@ -61,7 +61,7 @@ def measure(env_id: str, player: Player, *, seeds: int, seconds: float) -> dict[
 
 
 def table_entry(env_id: str, *, seeds: int, seconds: float) -> str:
-    """Return the rates of the echo and the constant player as an entry for `with_rates`."""
+    """Return the rates of the echo and constant players as an entry for `with_rates`."""
     rows = [measure(env_id, player, seeds=seeds, seconds=seconds) for player in ("echo", "constant")]
     rates = [0.0 if row is None else round(row["solved"] / row["episodes"], 3) for row in rows]
     reason = palestra.get_spec(env_id).rates_reason
@@ -82,14 +82,16 @@ def main() -> int:
     parser.add_argument(
         "--ids", nargs="+", metavar="ID", help="Environments to measure, by ids or parts of ids (default: all games)."
     )
-    parser.add_argument("--players", nargs="+", choices=PLAYERS, default=PLAYERS, help="Players (default: all).")
+    parser.add_argument(
+        "--players", nargs="+", choices=PLAYERS, default=PLAYERS, help="Players to measure (default: all)."
+    )
     parser.add_argument("--seeds", type=int, default=1000, help="Episodes per player (default 1000).")
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="Time limit per id and player, in seconds (default 60)."
     )
     parser.add_argument("--json", action="store_true", help="Print all rates as JSON.")
     parser.add_argument(
-        "--table", action="store_true", help="Print the rates of the echo and the constant player as catalog entries."
+        "--table", action="store_true", help="Print the rates of the echo and constant players as catalog entries."
     )
     args = parser.parse_args()
     candidates = palestra.list_envs() if args.ids else palestra.list_envs("game")

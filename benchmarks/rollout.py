@@ -4,7 +4,7 @@
 
 The server and each side run in separate processes, and the sides take turns, so that other load on the machine affects
 all of them. Every side plays the same conversation of five turns: the prompt of a guessing game, five guesses from the
-server, and the observations of the game. Palestra plays the game through `collect` and keeps the trajectories.
+server, and the game's observations. Palestra plays the game through `collect` and keeps the trajectories.
 verifiers runs a MultiTurnEnv with its own client and prepared observations. The "bare" side posts a growing list of
 messages. Rates and ratios are medians over the rounds.
 
@@ -87,7 +87,7 @@ def summary(runs: list[dict[str, float]]) -> dict[str, float]:
 
 
 def ratio(runs: list[dict[str, float]], others: list[dict[str, float]]) -> float:
-    """Return the median ratio of the rates of each round, in which both sides ran under the same load."""
+    """Return the median over rounds of the ratio between two sides' rates; the load is similar within a round."""
     return median(run["rate"] / other["rate"] for run, other in zip(runs, others, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Process of rollout.py: one side of the comparison, or the server. Reads commands and writes replies as JSON lines.
+"""Child process that runs one side of rollout.py, or its server. Commands and replies are JSON Lines.
 
 Run with Palestra (`python rollout_side.py ours`; also `bare` and `server`) or with verifiers installed (`verifiers`).
 Every side plays the same conversation: the prompt of a game, five guesses, and the observation after each.
@@ -37,7 +37,7 @@ def guess(turn: int) -> str:
 
 
 class Stub(asyncio.Protocol):
-    """Minimal OpenAI server: HTTP/1.1 with keep-alive; each reply is the guess of the current turn."""
+    """Minimal OpenAI server: HTTP/1.1 with keep-alive; each reply is the guess for the current turn."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport: Any = transport
@@ -180,7 +180,7 @@ class Ours(Side):
 
 
 class Verifiers(Side):
-    """MultiTurnEnv of verifiers with its own client. Episodes are scored one by one, which is faster in verifiers."""
+    """A verifiers MultiTurnEnv with its own client. Episodes are scored one by one, which is faster in verifiers."""
 
     def load(self, url: str, messages: list[str]) -> None:
         verifiers: Any = import_module("verifiers")

@@ -126,7 +126,7 @@ def main() -> None:
     else:
         play_resets(args.id, args.episodes, args.think, measured, bare)
     peak = max(measured.pop("megabytes"))
-    # The first value includes the start of the process.
+    # The first value includes process startup.
     warm = {name: sorted(values[1:]) for name, values in measured.items() if values}
     for name, values in warm.items():
         print(f"{name:10} median {median(values) * 1e3:8.1f} ms   90% {values[int(0.9 * len(values))] * 1e3:8.1f} ms")

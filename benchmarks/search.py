@@ -4,7 +4,7 @@
 
 The passages have 100 words each, sampled from 300,000 invented words and common English words with the frequencies of
 natural text (Zipf's law), in a JSONL file. `palestra search-index` is timed as a separate process: wall time, CPU time
-and peak memory. A query consists of 3 to 8 words of one passage; one thread on one core requests the best ten passages.
+and peak memory. A query consists of 3 to 8 words from a passage; one thread on one core requests the ten best passages.
 The first hundred queries are also evaluated by the definition of BM25, with one pass over the file in double precision.
 A hit counts as recalled if its exact score is at least the score of the tenth exact hit, so that ties are
 interchangeable.
@@ -110,7 +110,7 @@ def measure_queries(index: Index, queries: list[str]) -> dict[str, float]:
 
 
 def recall(hits: list[list[int]], corpus: Path, queries: list[str], k1: float, b: float) -> float:
-    """Return the fraction of the exact top hits of all queries that are among `hits`."""
+    """Return the fraction of exact top hits, over all queries, that are in `hits`."""
     term_of = analyser("english")
     query_terms = [Counter(term for w in raw_words(query) if (term := term_of(w)) is not None) for query in queries]
     wanted = {term for counts in query_terms for term in counts}

@@ -3,7 +3,7 @@
     python benchmarks/serve.py --agentgym PATH/TO/AgentGym [--quick] [--json]
     python benchmarks/serve.py --alone --starlette        # the step route under Starlette, without peers
 
-64 clients, each with one step in flight, request the same fast step: the inventory of TextCraft from Palestra and from
+64 clients, each with one step in flight, request the same fast step: TextCraft's inventory from Palestra and from
 AgentGym, and an echo from OpenEnv. On Palestra's WebSocket the clients are 64 sessions on one connection, because
 Palestra's client uses one connection per process, and responses that are ready at the same time are sent together;
 OpenEnv has one WebSocket per client. Vectors have 256 environments: four concurrent vectors are compared with 64
@@ -88,7 +88,7 @@ def http_request(path: str, body: bytes) -> bytes:
 
 
 class Job:
-    """Workload of one server; `worth` is the number of steps per response."""
+    """Workload for one server; `worth` is the number of steps per response."""
 
     def __init__(self, name: str, port: int, clients: Callable[[], list[Any]], worth: int = 1) -> None:
         self.name, self.port, self.clients, self.worth = name, port, clients, worth
@@ -243,7 +243,7 @@ def measure(args: argparse.Namespace) -> list[Job]:
 
 
 def bars(jobs: dict[str, Job]) -> list[tuple[str, float, float]]:
-    """Return (name, ratio, required ratio) of every comparison."""
+    """Return (name, ratio, required ratio) for every comparison."""
     rate = {name: median(job.rates) for name, job in jobs.items()}
     p99 = {name: median(job.p99) for name, job in jobs.items()}
     ratios = [("HTTP / bare ASGI", rate["ours, HTTP"] / rate["bare ASGI"], 0.5)]
@@ -270,11 +270,11 @@ def main() -> int:
         "--agentgym",
         type=Path,
         default=os.environ.get("AGENTGYM"),
-        help="Path of an AgentGym checkout; without it AgentGym is skipped.",
+        help="Path to an AgentGym checkout; without it, AgentGym is skipped.",
     )
     parser.add_argument("--alone", action="store_true", help="Skip the peers; needs no network.")
     parser.add_argument("--starlette", action="store_true", help="Also measure our dispatcher behind Starlette.")
-    parser.add_argument("--workers", type=int, help="Worker processes of our server (default: one per core).")
+    parser.add_argument("--workers", type=int, help="Worker processes in our server (default: one per core).")
     parser.add_argument("--turns", type=int, default=7, help="Number of turns per server (default: 7).")
     parser.add_argument("--seconds", type=float, default=1.0, help="Seconds per server and turn (default: 1).")
     parser.add_argument("--quick", action="store_true", help="Run two short turns.")
@@ -283,7 +283,7 @@ def main() -> int:
     if args.quick:
         args.turns, args.seconds = 2, 0.3
     if args.agentgym is None and not args.alone:
-        print("AgentGym is skipped: pass the path of a checkout with --agentgym or AGENTGYM")
+        print("AgentGym is skipped: pass the path to a checkout with --agentgym or AGENTGYM")
     jobs = {job.name: job for job in measure(args)}
     ratios = bars(jobs)
     missed = [name for name, ratio, least in ratios if ratio < least]

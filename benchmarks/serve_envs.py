@@ -1,4 +1,4 @@
-"""Environment of serve_soak.py that counts its steps, so that missing or repeated steps are detected."""
+"""Environment for serve_soak.py that counts its steps, so that missing or repeated steps are detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load generator of serve.py: clients with one request in flight each, over HTTP or WebSocket.
+"""Load generator for serve.py: clients with one request in flight each, over HTTP or WebSocket.
 
 The clients are protocols on asyncio transports, so that they need little CPU time compared with the server. All servers
 get the same clients.
@@ -18,7 +18,7 @@ MakeRequest = Callable[[int, int], bytes]  # (client, index of the request) -> r
 
 
 class Meter:
-    """Latencies of all responses until `stopped`."""
+    """Records the latencies of all responses until `stopped`."""
 
     def __init__(self) -> None:
         self.times: list[float] = []

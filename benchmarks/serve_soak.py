@@ -1,4 +1,4 @@
-"""Soak test of the server: every acknowledged step is executed once, every loss is reported, all resources are freed.
+"""Soak test for the server: every acknowledged step is executed once, every loss is reported, all resources are freed.
 
     python benchmarks/serve_soak.py [--sessions 1000] [--steps 100000] [--workers 4] [--json]
 
@@ -71,7 +71,7 @@ class Server:
         return [int(child) for child in children]
 
     def usage(self) -> dict[str, float]:
-        """Return the memory of the server and all its workers in MB, and the number of open files of the server."""
+        """Return the memory used by the server and all its workers in MB, and the server's number of open files."""
         return {
             "server_mb": _megabytes(self.process.pid),
             "workers_mb": sum(_megabytes(pid) for pid in self.workers()),
@@ -231,7 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--sessions", type=int, default=1_000, help="Number of concurrent clients (default: 1000).")
     parser.add_argument("--steps", type=int, default=100_000, help="Total number of steps (default: 100000).")
-    parser.add_argument("--workers", type=int, default=4, help="Worker processes of the server (default: 4).")
+    parser.add_argument("--workers", type=int, default=4, help="Worker processes in the server (default: 4).")
     parser.add_argument("--json", action="store_true", help="Print one JSON object.")
     args = parser.parse_args()
     server = Server(args.workers, args.sessions)

@@ -1,8 +1,8 @@
-"""Child processes of the benchmarks that compare two implementations.
+"""Child processes for benchmarks that compare two implementations.
 
 The driver starts `python NAME_side.py SIDE` for each implementation and sends one command at a time; commands and
-replies are single JSON lines. Only the standard library is used, because the sides also run in the interpreters of the
-other packages.
+replies are single JSON lines. Only the standard library is used, because the sides also run in the other packages'
+interpreters.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Child:
 def serve_commands(make: Callable[[], Any]) -> Any:
     """Create a side with `make`, run the commands from standard input on it until the end of input, and return it."""
     replies = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):  # print statements of packages must not mix with the replies
+    with contextlib.redirect_stdout(sys.stderr):  # print statements in packages must not mix with the replies
         side = make()
         for line in sys.stdin:
             command = json.loads(line)
@@ -86,7 +86,7 @@ def serve_commands(make: Callable[[], Any]) -> Any:
 
 
 def python_with(home: Path, *packages: str) -> str:
-    """Return the interpreter of the virtual environment `home` with these packages, creating it if necessary."""
+    """Return the interpreter in the virtual environment `home`; create it with these packages if necessary."""
     python = home / "bin" / "python"
     ready = home / ".ready"
     if not ready.exists():
@@ -98,10 +98,10 @@ def python_with(home: Path, *packages: str) -> str:
 
 
 def gem_python() -> str:
-    """Return the interpreter of the virtual environment with GEM."""
+    """Return the interpreter in the virtual environment with GEM."""
     return python_with(GEM_HOME, *GEM_PACKAGES)
 
 
 def first_on_path(python: str) -> dict[str, str]:
-    """Return environment variables with this interpreter first on PATH, because GEM runs the command `python`."""
+    """Return environment variables with this interpreter first on PATH, because GEM runs the `python` command."""
     return {**os.environ, "PATH": f"{Path(python).parent}{os.pathsep}{os.environ.get('PATH', '')}"}

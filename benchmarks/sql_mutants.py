@@ -4,8 +4,8 @@
 
 For each question, the gold query is changed in one place (`palestra/envs/sql/mutants.py`), and the result is submitted
 as an answer. A mutant that is accepted is run on additional databases with other data. If it differs from the gold
-query on one of them, it should have been rejected; otherwise, it counts as equivalent. The exit code is 1 if less than
-95% of the mutants that are not equivalent are rejected.
+query on one of them, it should have been rejected; otherwise, it counts as equivalent. The exit code is 1 if fewer
+than 95% of the non-equivalent mutants are rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMITS = Limits()
 
 
 class Gold:
-    """Results of the gold query of an episode, which are computed once per database."""
+    """Results of an episode's gold query, computed once per database."""
 
     def __init__(self, env: GeneratedSql, databases: int) -> None:
         self.env = env
@@ -78,7 +78,7 @@ def play(env_id: str, seed: int, *, databases: int, copies: int | None) -> Itera
 
 
 def share(counts: Counter[str]) -> float:
-    """Return the share of the mutants that are not equivalent which were rejected."""
+    """Return the share of non-equivalent mutants that were rejected."""
     wrong = counts["rejected"] + counts["accepted"]
     return counts["rejected"] / wrong if wrong else 1.0
 
@@ -86,11 +86,11 @@ def share(counts: Counter[str]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how many almost correct queries the SQL environments reject.")
     parser.add_argument("--ids", nargs="+", default=IDS, metavar="ID")
-    parser.add_argument("--seeds", type=int, default=40, help="questions per id (default 40)")
+    parser.add_argument("--seeds", type=int, default=40, help="Questions per id (default 40).")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--databases", type=int, default=60, help="databases that decide equivalence (default 60)")
-    parser.add_argument("--copies", type=int, default=None, help="copies used for grading (default: the env's)")
-    parser.add_argument("--show", action="store_true", help="print every mutant that is accepted though it is wrong")
+    parser.add_argument("--databases", type=int, default=60, help="Databases that decide equivalence (default 60).")
+    parser.add_argument("--copies", type=int, default=None, help="Copies used for grading (default: the env's).")
+    parser.add_argument("--show", action="store_true", help="Print every wrongly accepted mutant.")
     args = parser.parse_args()
     table: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()

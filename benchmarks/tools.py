@@ -3,11 +3,11 @@
     python benchmarks/tools.py [--quick] [--calls 10000] [--no-gem] [--json]
 
 Each implementation ("side") runs in a child process. The sides take turns, so that other load on the machine affects
-both, and each side times its own calls of `print(1+1)` and checks the result. Each reported number is the median over
+both, and each side times its own calls with `print(1+1)` and checks the result. Each reported number is the median over
 the turns. GEM is called from 64 threads, as in its vector environments, and Palestra from 64 asyncio tasks. GEM is
 installed in .cache/gem-venv.
 
-Targets: 4 times GEM's calls per second with 64 concurrent callers, a 4 times lower median latency for one caller, a
+Targets: 4 times GEM's calls per second with 64 concurrent callers, a quarter of GEM's median latency for one caller, a
 session cell within 2 ms, the first call after start-up within 1.5 s, and no growth over `--calls` calls (no additional
 processes or open files, and at most 5% more memory). Exits with 1 if a target is missed.
 """

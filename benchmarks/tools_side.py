@@ -1,4 +1,4 @@
-"""Process of tools.py that runs one side: reads one JSON command per line and replies with its measurements.
+"""Child process that runs one side of tools.py. It reads JSON commands, one per line, and returns measurements.
 
 The interpreter must have either Palestra (`tools_side.py ours`) or GEM (`tools_side.py gem`) installed.
 """
@@ -53,7 +53,7 @@ class Palestra:
         asyncio.run(main())
 
     def cell(self, calls: int) -> float:
-        """Return the median milliseconds of a session cell."""
+        """Return the median milliseconds per session cell."""
         with self.sandbox.session(echo=True) as session:
             session.run("x = 1")
             times = []
@@ -115,7 +115,7 @@ class Side:
         return float(self.tool.first_s)
 
     def latency(self, calls: int) -> float:
-        """Return the median milliseconds of a call with one caller."""
+        """Return the median milliseconds per call with one caller."""
         times = []
         for _ in range(calls):
             start = perf_counter()

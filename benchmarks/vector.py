@@ -6,14 +6,14 @@ Each implementation ("side") runs in a child process. The sides take turns of a 
 on the machine affects both. Reported ratios are medians over the turns. The measurements are:
 
 - cheap: GuessTheNumber in lockstep with 64 and 1,024 envs. The range and the turn limit are so large that episodes
-  hardly ever end. The result is steps per second of CPU time of the side's process, which excludes other processes and
-  waiting threads of GEM.
+  hardly ever end. The result is steps per second of CPU time in the side's process, which excludes other processes and
+  GEM's waiting threads.
 - short: the same measurement with GuessTheNumber-v0-hard, where episodes have 6.6 turns on average, so that resets take
   half of the time. Palestra seeds a generator for each episode; GEM continues to use the previous generator.
 - slow: 64 envs, one of which sleeps 50 ms per step. GEM supports only lockstep; Palestra uses `send` and `recv`.
-- busy: 64 envs that compute for 1 ms per step, in two worker processes or in one thread. The time is the sum of the CPU
-  times of the busier worker and of the parent, an upper bound of the wall time on two free cores.
-- transcripts: the number of different transcripts of eight runs with the same seed, over all backends.
+- busy: 64 envs that compute for 1 ms per step, in two worker processes or in one thread. The time is the
+  busier worker's CPU time plus the parent's, an upper bound on the wall time with two free cores.
+- transcripts: the number of different transcripts in eight runs with the same seed, over all backends.
 - faults: 10,000 steps, of which 1% raise an exception, 0.1% hang and 0.1% exit their process.
 
 GEM (`pip install gem-llm==0.1.0`) is installed into a separate virtual environment, .cache/gem-venv. The exit code is
@@ -95,7 +95,7 @@ def jobs_of(groups: list[str], with_gem: bool) -> dict[str, dict[str, Job]]:
 
 
 def ratios_of(group: str, rates: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median ratios of each of Palestra's backends to each other implementation."""
+    """Return the median ratio of each Palestra backend's rate to each other implementation's."""
     ratios = {}
     for name, ours in rates.items():
         for other, theirs in rates.items():

@@ -1,4 +1,4 @@
-"""Environments of vector.py: one uses the CPU, one sleeps, one fails on request."""
+"""Environments for vector.py: one uses the CPU, one sleeps, one fails on request."""
 
 from __future__ import annotations
 

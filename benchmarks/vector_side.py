@@ -1,4 +1,4 @@
-"""Process of vector.py that runs one side: reads one JSON command per line and replies with its measurements.
+"""Child process that runs one side of vector.py. It reads JSON commands, one per line, and returns measurements.
 
 The interpreter must have either Palestra (`vector_side.py ours`) or GEM (`vector_side.py gem`) installed.
 """
@@ -126,7 +126,7 @@ class Ours:
         vec = self.vectors[key]
         if backend == "sync":
             return lock_step(vec.step, guesses(envs), seconds, process_time)
-        # The time with two free cores is the time of the busier worker plus the time of the parent.
+        # With two free cores, the time would be the busier worker's time plus the parent's.
         actions, steps = guesses(envs)[0], 0
         workers, parent = vec.call("cpu_seconds", indices=[0, 1]), process_time()
         end = perf_counter() + seconds
@@ -138,7 +138,7 @@ class Ours:
         return steps / (max(b - a for a, b in zip(workers, after, strict=True)) + parent)
 
     def transcripts(self, backend: str, runs: int) -> str:
-        """Return the different transcripts of all runs, separated by spaces."""
+        """Return the distinct transcripts from all runs, separated by spaces."""
         transcripts = set()
         for run in range(runs):
             with self.make_vec(GUESS, num_envs=64, backend=backend, workers=1 + run % 3, seed=0) as vec:
@@ -214,7 +214,7 @@ class Bare:
 
 
 def lock_step(step: Any, rounds: list[list[str]], seconds: float, clock: Callable[[], float]) -> float:
-    """Return environment steps per second of `clock`, measured for about `seconds` of wall time."""
+    """Return environment steps per second as measured by `clock`, over about `seconds` of wall time."""
     turn = 0
     step(rounds[0])
     end, start = perf_counter() + seconds, clock()

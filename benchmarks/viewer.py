@@ -1,12 +1,12 @@
-"""Measure page load times, episode load times and memory of the viewer on a run with 100,000 episodes.
+"""Measure the viewer's page load times, episode load times and memory on a run with 100,000 episodes.
 
     python benchmarks/viewer.py [--episodes N] [--json]
 
-The run is a JSONL file of about 2 GB: games of a random player with token ids and log-probabilities added as if a model
+The run is a JSONL file of about 2 GB: games by a random player with token ids and log-probabilities added as if a model
 had produced them, each with a different seed. `palestra view` runs as a separate process with an empty cache. Chromium
 opens the list of episodes while the file is still being indexed and again afterwards. Then randomly chosen episodes are
 opened, in the page and through the JSON API, pages of filtered lists are requested, and an episode is appended to the
-file. Memory is the peak of the server process (VmHWM). The exit code is 1 if a target is missed.
+file. Memory is the server process's peak (VmHWM). The exit code is 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--episodes", type=int, default=100_000, help="Number of episodes of the run.")
+    parser.add_argument("--episodes", type=int, default=100_000, help="Number of episodes in the run.")
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as scratch:

@@ -1,4 +1,4 @@
-"""Compare BabyAI and TextCraft with AgentGym's servers: resets and steps per second of one player.
+"""Compare BabyAI and TextCraft with AgentGym's servers: resets and steps per second with one player.
 
 AgentGym's environments are HTTP servers that are not on a package index, so the benchmark needs a checkout:
 
@@ -7,7 +7,7 @@ AgentGym's environments are HTTP servers that are not on a package index, so the
 `--python` is an interpreter with the packages that AgentGym's servers need (fastapi, uvicorn, gym, gymnasium, minigrid,
 matplotlib); by default a virtual environment is created in .cache. The same random player plays both sides alternately,
 AgentGym's over one persistent connection. Rates are measured in wall-clock time. Ratios compare the CPU time spent
-inside reset and step (for AgentGym, of server and client), which is independent of the machine's load.
+inside reset and step (for AgentGym, in the server and the client), which is independent of the machine's load.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def palestra_side(env_id: str) -> Side:
 
 
 def cpu_of(pid: int) -> int:
-    """Return the CPU time of all threads of a process."""
+    """Return the CPU time of all threads in a process."""
     return sum(int(task.joinpath("schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir())
 
 
 @contextmanager
 def agentgym_side(family: str, checkout: Path, python: str) -> Iterator[Side]:
-    """Run AgentGym's server of one environment family, with a client on one connection."""
+    """Run AgentGym's server for one environment family, with a client on one connection."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -178,7 +178,7 @@ def peer_python() -> str:
 
 
 def budgets(levels: list[str], episodes: int) -> None:
-    """Print, for each BabyAI level, the turns the expert needs and the success rates of expert and random player."""
+    """Print, for each BabyAI level, the expert's turns and the success rates of the expert and random players."""
     for level in levels:
         solved = {"expert": 0, "random": 0}
         turns = []
@@ -205,7 +205,7 @@ def main() -> None:
         "--agentgym",
         type=Path,
         default=os.environ.get("AGENTGYM"),
-        help="Path of a checkout of AgentGym (default: $AGENTGYM).",
+        help="Path to an AgentGym checkout (default: $AGENTGYM).",
     )
     parser.add_argument("--python", help="Python interpreter that runs AgentGym's servers.")
     parser.add_argument("--rounds", type=int, default=5, help="Number of rounds of 40 episodes per side.")

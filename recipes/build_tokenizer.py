@@ -1,4 +1,4 @@
-"""Train the default model's tokenizer on texts of the games and write palestra/engines/data/tokenizer.json."""
+"""Train the default model's tokenizer on texts from the games and write palestra/engines/data/tokenizer.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VOCABULARY = 1024
 TARGET = Path(palestra.__file__).parent / "engines" / "data" / "tokenizer.json"
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WHOLE = ["\\boxed{", "<think>", "</think>", "<tool_call>", "</tool_call>", "<answer>", "</answer>"]
-ROLES = ["system", "user", "assistant", "tool"]  # role names of the chat template
+ROLES = ["system", "user", "assistant", "tool"]  # role names in the chat template
 PIECES = r"[0-9]{1,2}| ?\p{L}+| ?[^\s\p{L}0-9]|\s+"  # splits numbers from spaces, so that 7 always has the same token
 
 

@@ -3,7 +3,7 @@
     python recipes/compare.py --jobs 2
 
 The single-turn task is a Sudoku with one empty cell and one attempt; the multi-turn task is GuessTheNumber-easy. The
-gradient of the single-turn task is noisier, so it uses fewer and smaller updates.
+single-turn task's gradient is noisier, so it uses fewer and smaller updates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train on stored trajectories: SFT, DPO and AgentEvol on the same game, with success rates before and after.
 
 An expert and a random player play the same tasks. SFT trains on the episodes of both. DPO then trains on pairs of
-episodes of the same task with different returns, so that the model prefers the expert's actions. AgentEvol needs no
+episodes in the same task with different returns, so that the model prefers the expert's actions. AgentEvol needs no
 expert: in each round it trains on the model's own successful episodes.
 """
 
@@ -30,10 +30,10 @@ def play(agent: Agent, path: Path, episodes: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/distil"), help="Folder of the runs.")
+    parser.add_argument("--out", type=Path, default=Path("runs/distil"), help="Folder for the runs.")
     parser.add_argument("--episodes", type=int, default=600, metavar="N", help="Episodes per player (default: 600).")
     parser.add_argument("--eval-episodes", type=int, default=256, metavar="N", help="Episodes per evaluation.")
-    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="Rounds of AgentEvol (default: 4).")
+    parser.add_argument("--rounds", type=int, default=4, metavar="N", help="AgentEvol rounds (default: 4).")
     args = parser.parse_args()
 
     data = args.out / "data"

@@ -1,6 +1,6 @@
 """Compare training variants over several seeds from the same initial model, in one table and one plot.
 
-The other scripts of this folder use this module. Each run is a `palestra train` process, and `--jobs` runs are executed
+The other scripts in this folder use this module. Each run is a `palestra train` process, and `--jobs` runs are executed
 at a time. Finished runs are not repeated, so an interrupted experiment can be resumed.
 """
 
@@ -50,7 +50,7 @@ class Variant:
 
 
 def arguments(description: str, out: str) -> argparse.Namespace:
-    """Parse the flags that all scripts of this folder accept."""
+    """Parse the flags that all scripts in this folder accept."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--out", type=Path, default=Path("runs") / out)
     parser.add_argument("--seeds", type=int, default=3)
@@ -64,7 +64,7 @@ def arguments(description: str, out: str) -> argparse.Namespace:
 
 
 def start_of(folder: Path, settings: Mapping[str, Any], seed: int) -> Path:
-    """Return the initial model of a seed, which has learned the action format from a random player, but no strategy."""
+    """Return the initial model for a seed, which learned the action format from a random player, but no strategy."""
     path = folder / f"start-{seed}"
     if not (path / "config.json").exists():
         from palestra.training.learner import Learner
@@ -148,8 +148,8 @@ def table(results: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], columns:
 def plot(path: Path, panels: Mapping[str, Mapping[str, Sequence[Any]]], key: str, label: str) -> None:
     """Plot one panel per task and one line per variant: the mean over seeds, with its 95% interval as a band.
 
-    Bands of many variants would overlap, so with more than `BANDS` variants the interval of the last step is plotted as
-    an error bar next to the lines, with one dot per seed.
+    Bands for many variants would overlap, so with more than `BANDS` variants the last step's interval is plotted as an
+    error bar next to the lines, with one dot per seed.
     """
     from matplotlib.figure import Figure
 

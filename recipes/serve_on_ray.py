@@ -21,7 +21,7 @@ from ray import serve
 
 
 def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]) -> Any:
-    """Return the application of one node: a server with `workers` processes, for which Ray reserves CPUs."""
+    """Return the application for one node: a server with `workers` processes, for which Ray reserves CPUs."""
 
     def build() -> Any:
         """Build the ASGI application inside the replica, which starts the worker processes."""
@@ -40,7 +40,7 @@ def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]
 
 
 def local_cluster(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments of `ray.init` for a cluster on this machine."""
+    """Return the arguments to `ray.init` for a cluster on this machine."""
     cpus = args.workers * len(args.nodes) + 1
     return {"num_cpus": max(cpus, os.cpu_count() or 1), "include_dashboard": False}
 
@@ -50,9 +50,7 @@ def main() -> None:
     parser.add_argument(
         "envs", nargs="+", metavar="ENV", help="Environments to serve: ids, or families such as babyai:."
     )
-    parser.add_argument(
-        "--nodes", nargs="+", default=["a", "b"], metavar="NAME", help="Names of the nodes (default: a b)."
-    )
+    parser.add_argument("--nodes", nargs="+", default=["a", "b"], metavar="NAME", help="Node names (default: a b).")
     parser.add_argument("--workers", type=int, default=1, help="Worker processes per node (default: 1).")
     parser.add_argument(
         "--address",
@@ -62,7 +60,7 @@ def main() -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="Address on which Ray's proxies listen (default: 127.0.0.1)."
     )
-    parser.add_argument("--port", type=int, default=8000, help="Port of the proxies (default: 8000).")
+    parser.add_argument("--port", type=int, default=8000, help="Port on which the proxies listen (default: 8000).")
     args = parser.parse_args()
     token = os.environ.get("PALESTRA_TOKEN", "")
     if not token:

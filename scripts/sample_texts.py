@@ -23,7 +23,7 @@ Text = tuple[str, str]  # location, text
 
 
 def docstrings_and_errors(path: Path, tree: ast.Module) -> Iterator[Text]:
-    """Yield the docstrings of a file and the messages of its exceptions."""
+    """Yield the docstrings in a file and the messages of its exceptions."""
     name = path.relative_to(ROOT)
     for node in ast.walk(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -101,7 +101,7 @@ SHARES = {"package": 18, "comments": 12, "tests": 8, "help": 8, "prompts": 4, "d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60, help="Number of texts to print.")
-    parser.add_argument("--seed", type=int, default=1, help="Seed of the sample.")
+    parser.add_argument("--seed", type=int, default=1, help="Random seed for the sample.")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     texts = collect(rng)

@@ -1,4 +1,4 @@
-// Display the turns of an episode as a conversation.
+// Display an episode's turns as a conversation.
 
 import { el } from "./dom.js";
 import { number, plural, seconds, signed } from "./format.js";

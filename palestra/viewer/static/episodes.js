@@ -1,4 +1,4 @@
-// List the episodes of a run; the server filters and paginates them.
+// List the episodes in a run; the server filters and paginates them.
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";

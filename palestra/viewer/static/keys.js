@@ -1,4 +1,4 @@
-// Keyboard shortcuts: global shortcuts and shortcuts of the current view.
+// Keyboard shortcuts: global shortcuts and shortcuts for the current view.
 
 import { el, set } from "./dom.js";
 

@@ -48,7 +48,7 @@ async function chooseEnvironment(page, params) {
             env.needs_data &&
               el(
                 "span",
-                { class: "chip warn", title: "needs a data set that must be downloaded first" },
+                { class: "chip warn", title: "needs a dataset that must be downloaded first" },
                 "needs data",
               ),
             el("span", {}, env.summary),

@@ -133,7 +133,7 @@ function tiles(run, curves, listed) {
   return found;
 }
 
-// Result table of an evaluation, in the format of `palestra eval`.
+// Result table for an evaluation, in the format of `palestra eval`.
 function results(summary) {
   const table = summary.table;
   if (!Array.isArray(table?.envs) || !table.total) return null;

@@ -1,4 +1,4 @@
-// Display the tokens of prompts and replies. Sampled tokens are shaded by probability and underlined by advantage.
+// Display the tokens in prompts and replies. Sampled tokens are shaded by probability and underlined by advantage.
 
 import { el, set } from "./dom.js";
 import { number, percent, signed } from "./format.js";
