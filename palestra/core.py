@@ -32,7 +32,7 @@ class Env(ABC):
 
     spec: EnvSpec | None = None  # set by `make`
     max_turns: int | None = None  # maximum number of turns, stated in the prompt
-    reward_range: tuple[float, float] = UNBOUNDED  # range of the reward of a single step
+    reward_range: tuple[float, float] = UNBOUNDED  # reward range of a single step
     shared: ClassVar[frozenset[str]] = frozenset({"_call"})  # names of constant attributes, which forks do not copy
     inline: bool = False  # True: a step takes microseconds, so async callers run it without a thread
     expert_peeks: bool = False  # whether the expert reads hidden state, for example a recorded solution
@@ -274,7 +274,7 @@ class Wrapper(Env):
         return action
 
     def after_reset(self, observation: Observation, info: dict[str, Any]) -> Reset:
-        """Return the result of `reset`; the arguments are the result of the inner env's `reset`."""
+        """Return the result of `reset`; the arguments are what the inner env's `reset` returned."""
         return observation, info
 
     def after_step(self, action: str, step: Step) -> Step:  # noqa: ARG002  # subclasses use `action`

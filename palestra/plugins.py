@@ -1,4 +1,4 @@
-"""Load plug-ins: entry points of installed packages, modules named with `--import`, and registries of named objects.
+"""Load plug-ins: entry points in installed packages, modules named with `--import`, and registries of named objects.
 
 A package adds environments, algorithms, tools, graders, agents and engines through entry points in its pyproject.toml:
 

@@ -81,7 +81,7 @@ class EnvSpec:
 
     @property
     def parts(self) -> EnvId:
-        """The parts of the id, of the id at the end of a URL, or of `module:Class`."""
+        """The parts of the id, which may be at the end of a URL; for `module:Class`, the module and the class."""
         name = self.id
         if "://" in name:
             name = name.partition("?")[0].rpartition("/")[2]

@@ -30,7 +30,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One model call: the exact tokens of its prompt and of its reply."""
+    """One model call, with the exact tokens in its prompt and reply."""
 
     prompt_ids: list[int]  # empty if the engine returns no ids; `prompt` then contains the messages
     ids: list[int]  # sampled token ids, never re-tokenized

@@ -182,7 +182,7 @@ class _TemplateReader:
         self._variables.pop(name, None)  # reassigned, so its value is unknown
         self._kinds[name] = self._kinds.get(name, _NONE) | kinds
 
-    # Kinds of values of expressions
+    # Kinds of expression values
 
     def _kind(self, node: Any) -> frozenset[str]:
         method = getattr(self, f"_of_{type(node).__name__.lower()}", None)

@@ -1,4 +1,4 @@
-"""Losses over micro-batches of token samples: pure functions of tensors. Requires torch.
+"""Losses over micro-batches of token samples, as pure functions of tensors. Requires torch.
 
 Shapes: B rows, T tokens per row, P preference pairs. A mask selects the tokens that the policy sampled; values at other
 positions (padding, prompts, NaN) affect neither the loss nor the gradient.
@@ -55,7 +55,7 @@ class Denominators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossInputs:
-    """One micro-batch. All tensors are [B, T], and entry t of a row refers to token t of that row.
+    """One micro-batch. All tensors are [B, T], and entry t in a row refers to that row's token t.
 
     Three policies may differ: the sampling policy (`old_logprobs`), the policy being trained (`logprobs`) and the
     proximal policy, around which ratios are clipped. The proximal policy is the sampling policy unless
@@ -305,7 +305,7 @@ def sft_loss(
 
 
 def sequence_logprobs(logprobs: Tensor, mask: Tensor, owner: Tensor, count: int) -> Tensor:
-    """Return log p of each of `count` trajectories, summed over its sampled tokens in all rows.
+    """Return log p for each of `count` trajectories, summed over its sampled tokens in all rows.
 
     `owner` [B] or [B, T] is the index of the trajectory that a row or token belongs to.
     """

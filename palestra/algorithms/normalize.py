@@ -27,7 +27,7 @@ def normalize(
     """Subtract the mean over all rows with the same key; with `scale`, also divide by their standard deviation.
 
     Every number has the same weight, so longer rows have more influence. If the numbers for a key have no variance, its
-    rows become zero, never NaN; the metric `zero_variance` is the fraction of such keys.
+    rows become zero, never NaN; the `zero_variance` metric is the fraction of such keys.
     """
     pools: dict[Hashable, list[float]] = {}
     for key, row in zip(keys, rows, strict=True):

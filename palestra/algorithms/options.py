@@ -29,7 +29,7 @@ def option(
 ) -> Any:
     """Return a dataclass field with a help text and the values it accepts.
 
-    `flag` is the name of the command-line flag if it differs from the name of the field. If `untrained` is passed, it
+    `flag` is the command-line flag's name if it differs from the field's name. If `untrained` is passed, it
     is the default value for an untrained model, and `default` is the default value for a trained model.
     """
     metadata = {
@@ -46,7 +46,7 @@ def option(
 
 
 def flat_name(item: Field[Any]) -> str:
-    """Return the name of an option as a keyword argument or flag, which is unique across all sections of a config."""
+    """Return an option's name as a keyword argument or flag, which is unique across all sections of a config."""
     return item.metadata.get("flag") or item.name
 
 

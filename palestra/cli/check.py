@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20.0,
         metavar="S",
-        help="Maximum seconds per call of the environment; a call that takes longer is reported as a hang "
+        help="Maximum number of seconds per call of the environment; a call that takes longer is reported as a hang "
         "(default: 20).",
     )
     parser.add_argument(

@@ -80,13 +80,13 @@ def add_timeouts(parser: argparse._ActionsContainer) -> None:
         "--step-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds per environment step; if exceeded, the episode fails (default: no limit).",
+        help="Maximum number of seconds per environment step; if exceeded, the episode fails (default: no limit).",
     )
     parser.add_argument(
         "--reset-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds per environment reset; if exceeded, the episode fails (default: no limit).",
+        help="Maximum number of seconds per environment reset; if exceeded, the episode fails (default: no limit).",
     )
 
 
@@ -96,7 +96,7 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
         "--env-backend",
         choices=("inline", "thread", "process", "ray"),
         default="inline",
-        help="Backend that runs the environments: inline (in this process), thread, process or ray; use process for "
+        help="Backend that runs the environments: inline (in this process), thread, process or ray; use 'process' for "
         "environments that need a lot of CPU time (default: inline).",
     )
     parser.add_argument(

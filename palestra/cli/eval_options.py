@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     agent.add_argument(
         "--agent",
         metavar="AGENT",
-        help="Agent to evaluate: expert, random, the name of a plug-in, or module:name of a Python function or Agent.",
+        help="Agent to evaluate: expert, random, the name of a plug-in, or a Python function or Agent as module:name.",
     )
     model = parser.add_argument_group("model")
     for name, kind, mark, text in SAMPLING:
@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--system",
         metavar="TEXT",
-        help="System prompt at the start of every conversation (default: none, or the prompt of the training run).",
+        help="System prompt at the start of every conversation (default: none, or the training run's prompt).",
     )
     model.add_argument(
         "--style",
@@ -130,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key-env",
         default="OPENAI_API_KEY",
         metavar="VARIABLE",
-        help="Name of the environment variable that holds the API key of the server (default: OPENAI_API_KEY).",
+        help="Name of the environment variable that holds the server's API key (default: OPENAI_API_KEY).",
     )
     model.add_argument(
         "--tokenizer",
@@ -149,7 +149,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--dtype",
         metavar="DTYPE",
-        help="Data type of the weights of a local model: float32, bfloat16 or float16 (default: float32 on a "
+        help="Data type for a local model's weights: float32, bfloat16 or float16 (default: float32 on a "
         "CPU, bfloat16 on a GPU).",
     )
     tasks = parser.add_argument_group("tasks")
@@ -220,7 +220,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--call-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds per reply of the agent, and per step or reset unless --step-timeout or "
+        help="Maximum number of seconds per reply of the agent, and per step or reset unless --step-timeout or "
         "--reset-timeout is set (default: no limit).",
     )
     execution.add_argument(

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=["bm25", "dense", "hybrid"],
         default="bm25",
-        help="Ranking method; dense and hybrid require an index that was built with --dense (default: bm25).",
+        help="Ranking method; 'dense' and 'hybrid' require an index that was built with --dense (default: bm25).",
     )
     parser.add_argument(
         "--workers",

@@ -90,13 +90,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=120.0,
         metavar="S",
-        help="Maximum seconds per step; a session whose step exceeds this is terminated (default: 120).",
+        help="Maximum number of seconds per step; a session whose step exceeds this is terminated (default: 120).",
     )
     limits.add_argument(
         "--reset-timeout",
         type=float,
         metavar="S",
-        help="Maximum seconds to create or reset an environment (default: the value of --step-timeout).",
+        help="Maximum number of seconds to create or reset an environment (default: the value of --step-timeout).",
     )
     limits.add_argument(
         "--max-body", type=float, default=16.0, metavar="MIB", help="Maximum size of a request in MiB (default: 16)."
@@ -128,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="Minimum level of the JSON log lines on standard error; debug logs every request (default: info).",
+        help="Minimum level of the JSON log lines on standard error; 'debug' logs every request (default: info).",
     )
 
 

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="K",
-        help="Number of questions to generate for each kind of question (default: 100).",
+        help="Number of questions to generate per kind (default: 100).",
     )
 
 

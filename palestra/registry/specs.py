@@ -171,7 +171,7 @@ def _register_plugin(loaded: Any) -> None:
 
 
 def get_spec(name: str) -> EnvSpec:
-    """Return the spec of an environment by any form of name: an id, `module:Class`, a URL, or another library's name.
+    """Return an environment's spec by any form of its name: an id, `module:Class`, a URL, or another library's name.
 
     If the name contains a module, the module is imported; use `get_registered_spec` for names from untrusted sources.
     """

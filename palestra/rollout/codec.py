@@ -1,6 +1,6 @@
 """Convert trajectories to JSON data and back.
 
-A prompt that extends the tokens of the previous call is stored as the number of shared tokens and the new tokens.
+A prompt that extends the previous call's tokens is stored as the number of shared tokens and the new tokens.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def from_json(data: Mapping[str, Any]) -> Trajectory:
 def _call_to_json(call: Call, previous: list[int]) -> dict[str, Any]:
     shared = len(previous) if previous and call.prompt_ids[: len(previous)] == previous else 0
     stored: dict[str, Any] = {
-        "prefix_tokens": shared,  # number of leading tokens that equal those of the previous call
+        "prefix_tokens": shared,  # number of leading tokens that are the same as in the previous call
         "prompt_ids": call.prompt_ids[shared:],
         "ids": call.ids,
         "logprobs": call.logprobs,

@@ -268,14 +268,14 @@ def create_env_provider(
     """Return an environment provider that runs up to `capacity` environments at a time.
 
     Args:
-        backend: `inline` runs environments in this process; `thread` in threads of this process, for environments that
+        backend: `inline` runs environments in this process; `thread` in threads in this process, for environments that
             wait for I/O; `process` in worker processes, for environments that are CPU-bound or may hang or crash;
-            `ray` in actors of a running Ray cluster.
+            `ray` in actors on a running Ray cluster.
         capacity: Maximum number of environments in use at a time (all backends but `inline`).
         workers: Number of worker processes or actors (default: the number of CPUs).
-        step_timeout: Maximum seconds per step; if a step takes longer, its episode fails with an infrastructure error.
-            The `process` backend also kills the worker, which frees the resources of a hung environment.
-        reset_timeout: Maximum seconds per reset, including the construction of the environment (default:
+        step_timeout: Maximum number of seconds per step; a longer step fails its episode with an infrastructure error.
+            The `process` backend also kills the worker, which frees a hung environment's resources.
+        reset_timeout: Maximum number of seconds per reset, including the construction of the environment (default:
             `step_timeout`).
     """
     if backend not in ENV_BACKENDS:

@@ -69,7 +69,7 @@ def is_lora(name: str) -> bool:
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the name and value of every weight of the model, with adapters merged and shards gathered."""
+    """Yield the name and value of every weight in the model, with adapters merged and shards gathered."""
     adapted = {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
     for name, p in model.named_parameters():
         if is_lora(name):

@@ -82,7 +82,7 @@ class MicroBatch:
 
     @property
     def turn_starts(self) -> Tensor:
-        """Boolean mask [B, T] of the first sampled token of each turn, which follows the turn's observation."""
+        """Boolean mask [B, T] for the first sampled token in each turn, which follows the turn's observation."""
         starts = []
         for sample in self.samples:
             seen: set[int] = set()
@@ -91,7 +91,7 @@ class MicroBatch:
 
     @property
     def ends(self) -> Tensor:
-        """Boolean mask [B, T] of the last token of each sample."""
+        """Boolean mask [B, T] for the last token in each sample."""
         return self.fill([[0.0] * (len(sample) - 1) + [1.0] for sample in self.samples]).bool()
 
 

@@ -53,7 +53,7 @@ class EnvConfig(Section):
     backend: Literal["inline", "thread", "process", "ray"] = option(
         "inline",
         "Backend that runs the environments: inline (in the trainer's event loop), thread, process or "
-        "ray; use process for environments that need a lot of CPU time.",
+        "ray; use 'process' for environments that need a lot of CPU time.",
         flag="env_backend",
         choices=("inline", "thread", "process", "ray"),
     )
@@ -65,12 +65,12 @@ class EnvConfig(Section):
     )
     step_timeout: float = option(
         0.0,
-        "Maximum seconds per environment step; if exceeded, the episode fails; 0 means no limit.",
+        "Maximum number of seconds per environment step; if exceeded, the episode fails; 0 means no limit.",
         at_least=0,
     )
     reset_timeout: float = option(
         0.0,
-        "Maximum seconds per environment reset; if exceeded, the episode fails; 0 means no limit.",
+        "Maximum number of seconds per environment reset; if exceeded, the episode fails; 0 means no limit.",
         at_least=0,
     )
     imports: tuple[str, ...] = option(

@@ -25,7 +25,7 @@ from palestra.training.learner import Learner, learning_rate
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
 
-KL_SAMPLES = 64  # number of samples used to estimate the KL of an update for `kl_backtrack`
+KL_SAMPLES = 64  # number of samples for estimating an update's KL, for `kl_backtrack`
 
 
 def reinforcement_step(
@@ -216,7 +216,7 @@ def _backtracked(
 
 @torch.no_grad()
 def _step_kl(learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str]) -> float:
-    """Estimate the KL from the policy at the start of the step to the current policy on some of the samples."""
+    """Estimate the KL from the policy at the start of the step to the current policy, using some of the samples."""
     total, count = 0.0, 0.0
     for batch in learner.micro_batches(samples[:: max(1, len(samples) // KL_SAMPLES)], columns):
         start = batch.column("proximal_logprobs")
@@ -232,7 +232,7 @@ def _step_kl(learner: Learner, samples: Sequence[TrainingSample], columns: froze
 def _trajectory_logprobs(
     learner: Learner, policy: Policy, batches: Sequence[MicroBatch], trajectories: Sequence[Trajectory]
 ) -> Tensor:
-    """Return log p of each trajectory: the sum over its sampled tokens in the micro-batches of all processes."""
+    """Return log p for each trajectory: the sum over its sampled tokens in the micro-batches on all processes."""
     total = torch.zeros(len(trajectories), dtype=torch.float64)
     indices = [[float(i)] * len(t.turns) for i, t in enumerate(trajectories)]
     for batch in batches:
