@@ -21,7 +21,7 @@ _ROOT = re.compile(r"-?\s*(?:\d+|\\frac\{\d+\}\{\d+\})?\s*\\sqrt\s*\[\s*\d+\s*\]
 
 
 def is_evaluated(answer: str) -> bool:
-    """Return whether an answer is a result rather than a calculation; words without digits count as results."""
+    """Return whether an answer is fully evaluated and not a calculation; words without digits count as evaluated."""
     try:
         return _node(parse_answer(normalize(answer)))
     except TooLarge:

@@ -1,4 +1,4 @@
-"""Specs of the BabyAI environments: AgentGym's forty levels and the groups that AgentGym-RL forms from them."""
+"""Specs for the BabyAI environments: AgentGym's forty levels and the groups that AgentGym-RL forms from them."""
 
 from __future__ import annotations
 

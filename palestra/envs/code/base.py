@@ -1,4 +1,4 @@
-"""Base class of generated tasks whose answer is a program, graded by hidden tests in the sandbox."""
+"""Base class for generated tasks whose answer is a program, graded by hidden tests in the sandbox."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BATCH_SOURCE = f"\n\ndef {_BATCH_FUNCTION}(calls):\n    return [{FUNCTION}(*arg
 
 
 class CodeTask(GeneratedTask):
-    """Base class of generated programming tasks.
+    """Base class for generated programming tasks.
 
     An item's `gold` field contains its hidden tests, and its `answer` field contains a program that passes them. Tasks
     are identified by the structure of their program, so a program in the test split never differs from a program in the

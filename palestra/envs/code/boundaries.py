@@ -50,7 +50,7 @@ def sample_value(rng: Random, kind: str, hints: Hints) -> Any:
         return _sample_numbers(rng, length, hints)
     if kind == "words":
         return _sample_words(rng, min(length, 10), hints)
-    few = rng.random() < 0.3  # few different characters, so that there are long runs of equal ones
+    few = rng.random() < 0.3  # few different characters, so that there are long runs of equal characters
     return "".join(rng.choices(hints.letters + "aZ 5" if few else hints.letters * 3 + CHARACTERS, k=length))
 
 

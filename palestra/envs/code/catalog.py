@@ -1,4 +1,4 @@
-"""Specs of the `code` environments: GEM's datasets and program generators."""
+"""Specs for the `code` environments: GEM's datasets and program generators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from palestra.spec import EnvSpec
 code_data = partial(data_spec, "palestra.envs.code.problems:CodeProblems", question="problem", tests="tests")
 
 _DATA_SPECS = [
-    code_data("code:CodeContest", "contest problems with input from standard input", dataset="axon-rl/CodeContest"),
+    code_data("code:CodeContest", "contest problems that read standard input", dataset="axon-rl/CodeContest"),
     code_data("code:Taco8k", "contest problems from TACO", dataset="axon-rl/TACO-8k"),
     code_data("code:PrimeIntellect15k", "problems with verified tests", dataset="axon-rl/PrimeIntellect-15k"),
     code_data("code:File-v0", "your own problems with tests, from a file, a folder or any dataset"),

@@ -1,4 +1,4 @@
-"""Specs of the deep search environments for the generated world and for AgentGym-RL's seven question sets.
+"""Specs for the deep search environments for the generated world and for AgentGym-RL's seven question sets.
 
 The budgets for the generated world are based on the solver, which uses one search and one open action per page. A
 question with h hops requires h pages, a comparison at most four pages, and a count at most 14 pages (in a world of

@@ -45,7 +45,7 @@ SPECS = [
     data_spec(
         "palestra.envs.eval_sets.live_code:LiveCodeBench",
         "eval:LiveCodeBench",
-        "programming contest problems with dates",
+        "dated programming contest problems",
         dataset="lighteval/code_generation_lite",
         config="v6",
         data_split="test",
@@ -60,10 +60,10 @@ SPECS = [
             category=category,
         )
         for category, summary in (
-            ("simple", "one call of one function"),
-            ("multiple", "one call of one of several functions"),
-            ("parallel", "several calls of one function"),
-            ("parallel_multiple", "several calls of several functions"),
+            ("simple", "one call to one function"),
+            ("multiple", "one call to one of several functions"),
+            ("parallel", "several calls to one function"),
+            ("parallel_multiple", "several calls to several functions"),
         )
     ),
     code_data(
@@ -106,7 +106,7 @@ SPECS = [
     ),
     qa_data(
         "eval:NaturalQuestions",
-        "questions from users of a search engine",
+        "questions from search engine users",
         dataset=_SEARCH,
         data_split="nq",
         question="question",

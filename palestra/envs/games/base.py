@@ -210,7 +210,7 @@ class LanguageGame(Env):
         return _new_tuple(Step, (observation, reward, False, False, info))
 
     def _parse_marked_up(self, text: str | None) -> Any:
-        r"""Parse a move that contains markup, such as `\text{up}`, or that is a number in words; None if malformed."""
+        r"""Parse a move that contains markup, such as `\text{up}`, or that is a number in words, else return None."""
         if text is None or len(text) > MAX_MOVE_LENGTH:
             return None
         stripped = plain(text)

@@ -56,10 +56,10 @@ def _game(
     )
 
 
-_GUESS = ("guess_the_number:GuessTheNumber", "guess a number with the help of higher/lower hints")
-_MASTERMIND = ("mastermind:Mastermind", "find a secret code of numbers with the help of black and white pegs")
+_GUESS = ("guess_the_number:GuessTheNumber", "guess a number using higher/lower hints")
+_MASTERMIND = ("mastermind:Mastermind", "find a secret code of numbers using black and white pegs")
 _MINES = ("minesweeper:Minesweeper", "reveal every cell without a mine")
-_WORDLE = ("wordle:Wordle", "guess a word with the help of feedback on each letter")
+_WORDLE = ("wordle:Wordle", "guess a word using feedback on each letter")
 _FIFTEEN = ("fifteen_puzzle:FifteenPuzzle", "slide the tiles into order")
 _HANGMAN = ("hangman:Hangman", "guess a word letter by letter")
 _SUDOKU = ("sudoku:Sudoku", "fill the grid, one cell per turn")

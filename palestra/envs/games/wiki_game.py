@@ -223,7 +223,7 @@ class WikiGame(LanguageGame):
         step = self._next_step()
         return 0.0 if step is None else max(0.0, 1 - step[1] / self._distance)
 
-    # Random and expert player
+    # Random and expert players
 
     def random_move(self) -> str:
         return self.player_rng.choice(self.current.links)[0] if self.current.links else BACK

@@ -212,7 +212,7 @@ class Kiwix(_HttpWiki):
                 raise ParsingFailed(f"{self.root}/suggest returned an unexpected reply: {response[0][:80]!r}") from err
             if paths:
                 return rng.choice(paths)
-        raise EnvFailed(f"the server at {self.root} suggests no page of {self.book!r}")
+        raise EnvFailed(f"the server at {self.root} suggests no page in {self.book!r}")
 
 
 def _make_page(key: Key, title: str, text: str, links: list[tuple[str, Key]]) -> WikiPage:

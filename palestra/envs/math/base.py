@@ -7,7 +7,7 @@ from palestra.grading import Grade, grade_math
 
 
 class MathTask(GeneratedTask):
-    """Base class for generated math tasks; answers must be evaluated, but their notation does not matter."""
+    """Base class for generated math tasks; answers must be fully evaluated, but their notation does not matter."""
 
     inline = False  # grading an answer that is not a plain number can be slow
 

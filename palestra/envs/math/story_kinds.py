@@ -33,7 +33,7 @@ StoryKind = Callable[[Random, int, int], Story]  # (rng, steps, size) -> story
 
 
 def collection(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about friends who gain, lose and give away items of their collections."""
+    """Generate a story about friends who gain, lose and give away items from their collections."""
     friends = people(rng, 2 if steps < 4 else 3)
     thing = rng.choice(SMALL_THINGS)
     owns: dict[str, int] = {}

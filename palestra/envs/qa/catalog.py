@@ -13,7 +13,7 @@ from palestra.spec import EnvSpec
 qa_data = partial(data_spec, "palestra.envs.qa.questions:Questions", question="problem", answer="answer")
 
 _DATA_SPECS = [
-    qa_data("qa:NaturalQuestions", "questions from users of a search engine", dataset="axon-rl/NaturalQuestions"),
+    qa_data("qa:NaturalQuestions", "questions from search engine users", dataset="axon-rl/NaturalQuestions"),
     qa_data("qa:HotpotQA", "questions whose answer requires two articles", dataset="axon-rl/HotpotQA"),
     qa_data("qa:File-v0", "your own questions from a file, a folder or any dataset"),
 ]
@@ -24,7 +24,7 @@ def _world(kind: str, summary: str, random: float, echo: float, constant: float,
         id=f"qa:World-v0-{kind}",
         entry_point="palestra.envs.qa.world:WorldQuestions",
         kwargs={"kind": kind},
-        summary=f"{summary}; without tools, only from memory",
+        summary=f"{summary}; without tools, the agent must answer from memory",
         reward_range=(-0.1, 1.0),
         expert_success=1.0,
         random_success=random,

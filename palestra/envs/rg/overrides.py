@@ -3,7 +3,7 @@
 Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. The replacements
 restrict `eval` to literals, and the parser to arithmetic and named functions with small exponents. Generators that
 depend on the current date are made deterministic, and generators that may not terminate are stopped. The Game of Life
-is simulated with numpy, which gives the same boards faster.
+is simulated with numpy, which computes the same boards faster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Specs of the ScienceWorld environments: six groups of task types with three splits each, and each task type."""
+"""Specs for the ScienceWorld environments: six groups of task types with three splits each, and each task type."""
 
 from __future__ import annotations
 

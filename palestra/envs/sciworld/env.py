@@ -52,7 +52,7 @@ class SeedPredictor:
         self._next = 0
 
     def record(self, seed: int, *, explicit: bool) -> None:
-        """Record the seed of an episode. `explicit` states whether the seed was passed to `reset`."""
+        """Record an episode's seed. `explicit` states whether the seed was passed to `reset`."""
         follows = nth_seed(self._root, self._episodes) == seed if self._last is not None else False
         if not explicit:
             self._next = nth_seed(seed, 0)

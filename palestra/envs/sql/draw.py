@@ -1,7 +1,7 @@
 """Random choices for the rows in a database: uniform choices, and choices that produce edge cases for a query.
 
-`Draw` is used for the database that the agent sees and for its first copy. `EdgeDraw` is used for the other copies, on
-which a query that is almost correct should return a wrong result. It prefers values at and next to the gold query's
+`Draw` is used for the database that the agent queries and for its first copy. `EdgeDraw` is used for the other copies,
+on which a query that is almost correct should return a wrong result. It prefers values at and next to the gold query's
 constants, the entities that the query mentions, NULLs, repeated values, and a skewed distribution of children, so that
 some parents have none, some have one, and some have many.
 """
@@ -147,7 +147,7 @@ class EdgeDraw(Draw):
         return value
 
     def _edge_day(self, first: str, last: str) -> str:
-        """Return a date at an edge, which may be out of range."""
+        """Return a date at a boundary in the query or near an earlier date; it may be out of range."""
         if self.random() < self.focus:
             key = (first, last)
             edges = self._favorites.get(key)

@@ -1,4 +1,4 @@
-"""Specs of the TextCraft environments: one per crafting depth, and one with goals of all depths."""
+"""Specs for the TextCraft environments: one per crafting depth, and one with goals of all depths."""
 
 from __future__ import annotations
 

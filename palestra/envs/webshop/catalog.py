@@ -1,4 +1,4 @@
-"""Specs of the WebShop environments: Shop-v0 and GEM's ids, in which an invalid action ends the episode."""
+"""Specs for the WebShop environments: Shop-v0 and GEM's ids, in which an invalid action ends the episode."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _build(
     )
 
     async def reset(seed: int | None = None) -> CallToolResult:
-        """Start an episode and return the task, its rules and the action format. Equal seeds give equal episodes."""
+        """Start an episode and return the task, its rules and the action format. A seed makes it reproducible."""
         with _tool_errors():
             episode, observation, info = await episodes.reset(seed)
         structured: dict[str, Any] = {"episode": episode.key, "info": _jsonable(info)}

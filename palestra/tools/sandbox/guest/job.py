@@ -11,7 +11,7 @@ import sys
 
 from palestra.tools.sandbox.guest.program import ProgramRunner
 
-HEADER = struct.Struct("<IIBBBQ")  # lengths of the file listing and of the code, then echo, brief, seeded, seed
+HEADER = struct.Struct("<IIBBBQ")  # lengths of the file listing and the code, followed by echo, brief, seeded and seed
 CHANNEL = 3  # descriptor on which a program reports an exceeded limit, or a session receives cells
 
 

@@ -109,7 +109,7 @@ class Template:
                 self._prepare()
 
     def _poll_timeout(self) -> float | None:
-        """Return the milliseconds until the next check of limits; longer if only sessions are running."""
+        """Return the milliseconds until the next limit check, which is later if only sessions are running."""
         if not self._connected:
             return None
         only_sessions = all(process.deadline is None for process in self._connected.values())
