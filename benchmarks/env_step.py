@@ -96,7 +96,7 @@ def figures_of(env_id: str, ours: Child, gem: Child | None, *, ns: int, seeds: i
 
 
 def summary(slices: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the results of one side: the median of the best slice for each call, and the 99th percentile of resets."""
+    """Return one side's results: the median in the best slice for each call, and the 99th percentile for resets."""
     steps = [times["step"] for times in slices]
     resets = [ns for times in slices for ns in times.get("reset", ())]
     figures = {

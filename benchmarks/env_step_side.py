@@ -115,7 +115,7 @@ class Side:
         return _timed(self.env.fork, ns, most)
 
     def hostile(self, repeats: int) -> dict[str, Any]:
-        """Return the time of the slowest step on adversarial strings, using the best of `repeats` runs per string."""
+        """Return the slowest step's time on adversarial strings, using the best of `repeats` runs per string."""
         from palestra.conformance.hostile_actions import HOSTILE_ACTIONS
 
         worst: dict[str, Any] = {"ns": 0, "action": ""}

@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--dtype", default=None, help="Data type (default: float32 on a CPU, bfloat16 on a GPU).")
     parser.add_argument("--runners", nargs="+", default=["native"], help="Engine runners: 'native', 'transformers'.")
     parser.add_argument(
-        "--repeat", type=int, default=1, help="Number of runs per side, of which the best is reported (default: 1)."
+        "--repeat", type=int, default=1, help="Number of runs per side; the best is reported (default: 1)."
     )
     parser.add_argument("--quick", action="store_true", help="Run only 16 conversations of 2 turns.")
     parser.add_argument("--no-generate", action="store_true", help="Do not measure transformers' generate.")

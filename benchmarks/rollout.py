@@ -3,7 +3,7 @@
     python benchmarks/rollout.py [--quick] [--no-peer] [--json]
 
 The server and each side run in separate processes, and the sides take turns, so that other load on the machine affects
-all of them. Every side plays the same conversation of five turns: the prompt of a guessing game, five guesses from the
+all of them. Every side plays the same conversation of five turns: a guessing game's prompt, five guesses from the
 server, and the game's observations. Palestra plays the game through `collect` and keeps the trajectories.
 verifiers runs a MultiTurnEnv with its own client and prepared observations. The "bare" side posts a growing list of
 messages. Rates and ratios are medians over the rounds.

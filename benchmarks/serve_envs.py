@@ -11,7 +11,7 @@ from palestra.types import Step
 
 
 class Counter(Env):
-    """Return the number of steps as observation. The action `crash` exits the process; `raise` raises an exception."""
+    """Return the number of steps as observation. The `crash` action exits the process; `raise` raises an exception."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         self.count = 0

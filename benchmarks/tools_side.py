@@ -142,7 +142,7 @@ class Side:
         return {"before": before, "after": self.tool.state(), "seconds": seconds, "calls": calls}
 
     def cpu(self) -> float:
-        """Return the CPU seconds of this process and of its terminated children."""
+        """Return the CPU seconds used by this process and its terminated children."""
         own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
         return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 

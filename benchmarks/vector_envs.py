@@ -35,7 +35,7 @@ def spin(rounds: int) -> int:
 
 
 def rounds_in(seconds: float) -> int:
-    """Return the number of iterations of `spin` that fit into `seconds`, from the fastest of 30 runs."""
+    """Return the number of `spin` iterations that fit into `seconds`, from the fastest of 30 runs."""
     rounds, best = 5_000, float("inf")
     for _ in range(30):
         start = time.perf_counter()

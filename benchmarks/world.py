@@ -102,7 +102,7 @@ def failures(report: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--pages", type=int, default=100_000, help="Number of pages (default: 100000).")
-    parser.add_argument("--questions", type=int, default=300, help="Number of questions of every kind (default: 300).")
+    parser.add_argument("--questions", type=int, default=300, help="Number of questions per kind (default: 300).")
     parser.add_argument("--json", action="store_true", help="Print the report as JSON.")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

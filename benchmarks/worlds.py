@@ -208,7 +208,7 @@ def main() -> None:
         help="Path to an AgentGym checkout (default: $AGENTGYM).",
     )
     parser.add_argument("--python", help="Python interpreter that runs AgentGym's servers.")
-    parser.add_argument("--rounds", type=int, default=5, help="Number of rounds of 40 episodes per side.")
+    parser.add_argument("--rounds", type=int, default=5, help="Number of rounds, with 40 episodes per side each.")
     parser.add_argument("--families", nargs="*", default=["textcraft", "babyai"])
     parser.add_argument(
         "--budgets", type=int, help="Measure only the success rates of both players, on this many episodes per level."

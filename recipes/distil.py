@@ -1,6 +1,6 @@
 """Train on stored trajectories: SFT, DPO and AgentEvol on the same game, with success rates before and after.
 
-An expert and a random player play the same tasks. SFT trains on the episodes of both. DPO then trains on pairs of
+An expert and a random player play the same tasks. SFT trains on both players' episodes. DPO then trains on pairs of
 episodes in the same task with different returns, so that the model prefers the expert's actions. AgentEvol needs no
 expert: in each round it trains on the model's own successful episodes.
 """

@@ -13,7 +13,7 @@ SCHEMES = ("http", "https")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """URL of a server, and the id of an environment on this server."""
+    """URL of a server, and the id of one of its environments."""
 
     base: str  # for example "http://localhost:8100"; includes the server's path prefix, if any
     env: str

@@ -17,7 +17,7 @@ def make_remote(url: str, /, **kwargs: Any) -> Env:
     """Return the environment at `url`.
 
     Keyword arguments of RemoteEnv (such as token, recover and timeout) configure the client. All others are passed to
-    the environment on the server. If an argument of the environment has the same name as an argument of RemoteEnv, pass
+    the environment on the server. If an environment's argument has the same name as one of RemoteEnv's arguments, pass
     it in `kwargs={...}`. A URL that starts with `agentgym+` or `openenv+` returns an `AgentGymEnv` or `OpenEnvEnv`.
     """
     if url.startswith("agentgym+"):

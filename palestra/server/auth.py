@@ -21,7 +21,7 @@ LOCAL = "local"  # owner of all sessions on a server without tokens
 
 
 class Client:
-    """Values read from the headers of one request, and the owner of its token."""
+    """Values read from one request's headers, and its token's owner."""
 
     __slots__ = ("accept", "content_length", "content_type", "error", "owner", "request_id")
 

@@ -46,7 +46,7 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         # ws_max_size is also the maximum size of an HTTP body.
         self._max_overhead = MAX_OVERHEAD * self.config.ws_max_size
-        self._overhead = 0  # received bytes of the current request that are not part of its body
+        self._overhead = 0  # bytes received for the current request that are not in its body
         self._state: tuple[Any, bool] = (None, False)  # state of the request at the last check
         self._state_since = monotonic()
 

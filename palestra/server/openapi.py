@@ -235,7 +235,7 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
 
 
 def _body_of(record: Schema) -> Schema:
-    """Return the schema of an HTTP body. Operation and session are omitted because they are part of the path."""
+    """Return the schema of an HTTP body. Operation and session are omitted because the path contains them."""
     properties = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
     required = [name for name in record["required"] if name != "op"]
     return {**record, "title": f"{record['title']}Body", "properties": properties, "required": required}

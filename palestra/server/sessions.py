@@ -18,7 +18,7 @@ MAX_ENDED = 20_000  # maximum number of ended sessions whose cause is stored
 
 
 class SharedResponse(Protocol):
-    """Encoded rows of a vector step, stored as the last response of several sessions."""
+    """Encoded rows from a vector step, stored as the last response in several sessions."""
 
     def extract(self, key: int, seq: int) -> bytes:
         """Return the result for the session `key` as the response to a single step."""

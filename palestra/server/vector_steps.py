@@ -185,7 +185,7 @@ class VectorSteps:
             calls.pool.send(worker, (0, commands.MANY, (number, media_type, *batch)))
 
     def on_rows(self, number: int, media_type: str, keys: tuple[int, ...], data: Any, episodes: int) -> None:
-        """Handle finished steps of the request `number`. `episodes` is the number of episodes that ended."""
+        """Handle finished steps in the request `number`. `episodes` is the number of episodes that ended."""
         calls = self._calls
         if not isinstance(data, bytes):  # the worker's interpreter does not have msgspec
             try:

@@ -27,7 +27,7 @@ from palestra.workers.types import RESET, STEP
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
-MAX_TRACE = 4_000  # maximum number of characters of a traceback; the start is cut off
+MAX_TRACE = 4_000  # maximum number of characters in a traceback; the start is cut off
 MAX_ROWS = 1 << 16  # maximum size of the rows in a reply, in bytes
 INFINITY = float("inf")
 
@@ -200,7 +200,7 @@ class SessionWorker(CommandLoop):
             with suppress(BaseException):  # a failed environment's `close` may raise
                 env.drop()
 
-    # Handlers, one per kind of command. Each returns the status and the data of the reply.
+    # Handlers, one per kind of command. Each returns the reply's status and data.
 
     def _make(self, key: int, payload: Any) -> tuple[int, Any]:
         env_id, kwargs, vector = payload

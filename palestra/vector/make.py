@@ -193,7 +193,7 @@ def _factories(
     kwargs: Mapping[str, Any],
     seed: int,
 ) -> tuple[list[EnvFactory], list[int]]:
-    """Return one factory and one root seed per env. If an env has the keyword argument `seed`, it is the root seed."""
+    """Return one factory and one root seed per env. If an env has a `seed` keyword argument, that is its root seed."""
     factories, roots = [], []
     for index, source in enumerate(sources):
         own = {**(vec_kwargs[index] if vec_kwargs is not None else {}), **kwargs}

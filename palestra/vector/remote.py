@@ -265,7 +265,7 @@ class RemoteBackend(Backend):
         return env.index, observation, NO_REWARD if reward is None else reward, terminated, truncated, info, episode
 
     def _failed(self, env: SessionState, error: PalestraError) -> None:
-        """Report a failed call, which ends the episode. With autoreset mode `same_step`, start the next one."""
+        """Report a failed call, which ends the episode. In the `same_step` autoreset mode, start the next one."""
         seq = getattr(error, "seq", None)
         if seq is not None:
             env.seq = seq + 1

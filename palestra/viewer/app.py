@@ -110,7 +110,7 @@ class Viewer:
         self.index.close()
 
     def open_run(self, run: str) -> RunSummary:
-        """Return the summary of a run and move the run to the front of the indexing queue."""
+        """Return a run's summary and move the run to the front of the indexing queue."""
         place = self.folder.run(run)
         self.indexer.wake(run)
         return self.records.of(place)

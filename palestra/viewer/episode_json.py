@@ -76,7 +76,7 @@ def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
 def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Extract the first board, which is not stored separately, from the end of the prompt.
 
-    The end of the prompt is a board if its lines have the same lengths as the lines of the second board.
+    The end of the prompt is a board if its lines have the same lengths as the second board's lines.
     """
     if not turns or not isinstance(turns[0]["observation"], str):
         return {}

@@ -1,4 +1,4 @@
-"""Read the settings, metrics and results of a run from its folder; any of these files may be missing."""
+"""Read a run's settings, metrics and results from its folder; any of these files may be missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Settings, metrics and results of a run."""
+    """A run's settings, metrics and results."""
 
     place: RunLocation
     settings: Mapping[str, Any] = field(default_factory=dict)  # run.json
@@ -36,7 +36,7 @@ class RunSummary:
         return value if isinstance(value, dict) else {}
 
     def setting(self, section: str, name: str) -> Any:
-        """Return a setting of a training run, or None if it is not set."""
+        """Return a training run's setting, or None if it is not set."""
         table = self.config.get(section)
         return table.get(name) if isinstance(table, dict) else None
 

@@ -52,7 +52,7 @@ class Renderer:
         self._lock = threading.Lock()
 
     def of(self, run: str, at: str, data: Mapping[str, Any]) -> list[Rendering]:
-        """Return renderings of the state before each turn and of the final state; raise BadValue on failure."""
+        """Return renderings of the state before each turn, and of the final state; raise BadValue on failure."""
         renderings = replay(data)
         with self._lock:
             self._cache[run, at] = renderings

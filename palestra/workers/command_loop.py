@@ -1,4 +1,4 @@
-"""Main loop of a worker process, which reads batches of commands, runs them, and sends the replies in batches."""
+"""Main loop for a worker process, which reads batches of commands, runs them, and sends the replies in batches."""
 
 from __future__ import annotations
 

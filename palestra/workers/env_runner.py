@@ -28,11 +28,11 @@ from palestra.workers.types import (
 )
 
 RESET_ATTEMPTS = 3  # maximum number of attempts to start an episode; each attempt uses the next episode's seed
-MAX_TRACE = 4_000  # maximum number of characters of a traceback; the start is cut off
+MAX_TRACE = 4_000  # maximum number of characters in a traceback; the start is cut off
 
 
 def factory_name(factory: Factory) -> str:
-    """Return the name of a factory for messages: its `name` attribute, or the name of the function or class."""
+    """Return a factory's name for messages: its `name` attribute, or the name of the function or class."""
     name = getattr(factory, "name", None) or getattr(factory, "__name__", None)
     return name if isinstance(name, str) else repr(factory)
 
@@ -160,8 +160,8 @@ class EnvRunner:
     ) -> tuple[Observation, dict[str, Any], EnvFailure | None]:
         """Reset the env and return the first observation, its info, and the first failure, if any.
 
-        With autoreset mode `same_step`, a failed reset is retried with the seeds of the next episodes. If all attempts
-        fail, the observation is empty.
+        In the `same_step` autoreset mode, a failed reset is retried with the seeds of the next episodes. If all
+        attempts fail, the observation is empty.
         """
         first_failure = None
         attempts = RESET_ATTEMPTS if self.autoreset == "same_step" else 1
@@ -201,7 +201,7 @@ class EnvRunner:
         return (self.index, observation, NO_REWARD if failed else 0.0, False, failed, info, self.episode)
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reply:
-        """Call a method or read an attribute of the env, and return the value in place of the observation.
+        """Call a method or read an attribute of the env, and return the value instead of an observation.
 
         `name` may contain dots (`a.b`). An exception is reported as a failure and does not affect the episode.
         """

@@ -79,7 +79,7 @@ def sulking(trajectory: Trajectory) -> float:
 
 
 class Flaky(palestra.Env):
-    """Env with one correct number; the resets of selected seeds fail a specified number of times."""
+    """Env with one correct number; resets with selected seeds fail a specified number of times."""
 
     failures: ClassVar[dict[int, int]] = {}  # number of failing resets per seed
     tried: ClassVar[Counter[int]] = Counter()

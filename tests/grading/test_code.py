@@ -1,4 +1,4 @@
-"""Test the code grader: formats of hidden tests, failures, isolation and comparison of results."""
+"""Test the code grader: hidden test formats, failures, isolation and comparison of results."""
 
 from __future__ import annotations
 

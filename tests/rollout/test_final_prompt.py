@@ -25,7 +25,7 @@ def test_truncated_episode_stores_the_next_prompt() -> None:
     guesses = [rf"\boxed{{{n}}}" for n in (1, 2, 3)]
     longer, shorter = _play(3, list(guesses)), _play(2, list(guesses))
     assert shorter.truncated
-    # Both prompts start with the tokens of the first two turns. The last observation of the shorter episode also
+    # Both prompts start with the tokens of the first two turns. The last observation in the shorter episode also
     # reports that it was truncated.
     third_prompt = longer.turns[2].action.calls[0].prompt_ids
     last_call = shorter.turns[1].action.calls[0]

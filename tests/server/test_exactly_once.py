@@ -49,7 +49,7 @@ def receive(websocket: ClientConnection, count: int) -> list[dict[str, Any]]:
 def test_shuffled_and_repeated_requests(
     server: Server, websockets: list[ClientConnection], actions: list[str], seed: int
 ) -> None:
-    """Send all calls of an episode repeatedly in random order until each of them has succeeded."""
+    """Send all calls in an episode repeatedly and in random order until every call has succeeded."""
     rng = random.Random(seed)
     with server.client() as client:
         play = client.open()

@@ -1,4 +1,4 @@
-"""Test the parsing of tool calls in all formats that models are trained on, and of replies without a call."""
+"""Test that tool calls are parsed in all formats that models are trained on, and that other replies contain no call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that the page of a hit consists of the neighboring passages with the same title."""
+"""Test that a hit's page consists of the neighboring passages with the same title."""
 
 from __future__ import annotations
 

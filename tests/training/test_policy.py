@@ -164,7 +164,7 @@ def test_gradient_checkpointing_saves_memory_and_is_chosen_by_size() -> None:
 
 
 def test_gradient_checkpointing_of_a_copy_uses_its_layers() -> None:
-    """Check that the layers of a copied model, such as the reference model, do not call those of the original."""
+    """Check that the layers of a copied model, such as the reference model, do not call the original model's layers."""
     learner = learner_of(gradient_checkpointing="on")
     reference = learner.policy.frozen()
     (micro,) = learner.micro_batches([TrainingSample.of_prompt([5] * 20)])

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def used_resources() -> tuple[set[int], set[str], int]:
-    """Return the child processes, the threads and the number of open files of this process."""
+    """Return this process's child processes, threads and number of open files."""
     me = psutil.Process()
     gc.collect()
     return {child.pid for child in me.children(recursive=True)}, {t.name for t in threading.enumerate()}, me.num_fds()

@@ -133,7 +133,7 @@ def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab
     page.get_by_text("Curves of 2").click()
     large = page.locator("section.card")
     expect(large.locator("path.line")).to_have_count(2)
-    expect(large.locator("circle.dot")).to_have_count(3)  # two evaluations of one run and one of the other
+    expect(large.locator("circle.dot")).to_have_count(3)  # one run has two evaluations and the other has one
     expect(large.locator("text.stage").first).to_have_text("2 turns")
     before = large.locator("path.line").first.get_attribute("d")
     page.get_by_label("Smoothing").evaluate("e => { e.value = 0; e.dispatchEvent(new Event('input')) }")

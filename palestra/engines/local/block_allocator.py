@@ -13,7 +13,7 @@ def block_size_for(tokens: int) -> int:
 
 
 class BlockAllocator:
-    """Tracks the free blocks of an address range of tokens.
+    """Tracks the free blocks in a range of token addresses.
 
     A block of size s starts at a multiple of s. Adjacent blocks of the same size therefore form a table with one block
     per row, so that one attention call can cover many of them.

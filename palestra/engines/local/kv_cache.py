@@ -59,7 +59,7 @@ class KVCache:
         while start is None and self.allocator.length < self.max_tokens:
             try:
                 self._grow(min(max(2 * self.allocator.length, INITIAL_TOKENS), self.max_tokens))
-            except RuntimeError:  # out of memory: other users of the device use more memory than estimated
+            except RuntimeError:  # out of memory, because other processes on the device use more than estimated
                 if self.allocator.length == 0:
                     raise
                 self.set_capacity(self.allocator.length)
@@ -67,7 +67,7 @@ class KVCache:
         return start
 
     def copy(self, source: int, target: int, tokens: int) -> None:
-        """Schedule a copy of the first `tokens` of one block to another in every layer; `flush_copies` performs it.
+        """Schedule a copy of a block's first `tokens` tokens to another block in every layer, for `flush_copies`.
 
         All scheduled copies are read before any is written, so the source block may be freed and become the target of a
         later copy. If it already is a target, the data is read from the source of that copy.

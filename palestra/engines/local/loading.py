@@ -173,7 +173,7 @@ def _from_pretrained(auto_class: Any, name: str, options: Mapping[str, Any]) -> 
             raise BadValue(f"transformers cannot read a {part} from {name}: {_first_line(err)}") from err
         raise BadValue(
             f"the {part} of {name!r} could not be fetched from the hub ({_first_line(err)}). Without network access, "
-            "pass the path of a folder that contains it; `palestra init-model` creates a model that needs no download."
+            "pass the path to a folder that contains it; `palestra init-model` creates a model that needs no download."
         ) from err
 
 

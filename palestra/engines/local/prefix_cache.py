@@ -102,7 +102,7 @@ def prefix_hashes(ids: Sequence[int]) -> list[int]:
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int], limit: int) -> int:
-    """Return the length of the common prefix of two sequences, at most `limit`."""
+    """Return the number of leading tokens that two sequences have in common, at most `limit`."""
     limit = min(limit, len(a), len(b))
     if a[:limit] == b[:limit]:
         return limit

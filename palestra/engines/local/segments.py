@@ -1,4 +1,4 @@
-"""Group sequences of different lengths into ranges of the KV cache that one attention call covers."""
+"""Group sequences of different lengths into KV cache ranges that are each covered by one attention call."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class CacheAdapter(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of new tokens (rows, heads, new tokens, dim) and return those of all tokens."""
+        """Store the keys and values of new tokens (rows, heads, new tokens, dim) and return the ones for all tokens."""
         new = key_states.transpose(1, 2), value_states.transpose(1, 2)
         stored = self._kv_cache.layer(layer_idx, *new)
         gathered = []
@@ -49,7 +49,7 @@ class CacheAdapter(Cache):
 
 
 class TransformersRunner:
-    """Runs padded batches of sequences of similar length; each batch copies its keys and values from the KV cache."""
+    """Runs padded batches of similarly long sequences; each batch copies its keys and values from the KV cache."""
 
     name = "transformers"
     needs_entries = True
@@ -158,7 +158,7 @@ class RecomputeRunner:
 
 
 def group_by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of rows of similar length, shortest first, with at most MAX_PADDED_TOKENS including padding."""
+    """Yield groups of rows with similar lengths, shortest first, with at most MAX_PADDED_TOKENS including padding."""
     group: list[int] = []
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         if group and (

@@ -1,7 +1,7 @@
 """Decode requests and build responses for OpenEnv's protocol.
 
 An action is `{"action": "..."}`. The keys `text` and `message` are also accepted because clients of text environments
-use them. An observation is `{"text": ..., "info": ..., ...}`, with the additional key `parts` if it contains images.
+use them. An observation is `{"text": ..., "info": ..., ...}`, with an additional `parts` key if it contains images.
 """
 
 from __future__ import annotations
