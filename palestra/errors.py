@@ -80,7 +80,7 @@ class ContextFull(UsageError, ValueError):
 
 
 class ConformanceError(PalestraError, AssertionError):
-    """An environment violates an invariant of `check_env`, or a server violates its protocol."""
+    """An environment violates an invariant that `check_env` tests, or a server violates its protocol."""
 
     def __init__(self, invariant: str, defect: str, reproduce: str) -> None:
         # The exception can be pickled only if all arguments are passed on.

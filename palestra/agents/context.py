@@ -113,14 +113,12 @@ def resolve_context(
         raise BadValue("this engine returns no tokens to count; use LastTurns(n) or Summary(turns=n)")
     if isinstance(context, TokenBudget) and context.tokens is None:
         if window is None or count is None:
-            raise BadValue(
-                "TokenBudget needs tokens= or max_context=, because the context length of the engine is unknown"
-            )
+            raise BadValue("TokenBudget needs tokens= or max_context=, because the engine's context length is unknown")
         return TokenBudget(tokens=max(1, window - reply), slack=context.slack)
     if isinstance(context, Summary) and context.tokens is None and context.turns is None:
         if window is None or count is None:
             raise BadValue(
-                "Summary needs tokens=, turns= or max_context=, because the context length of the engine is unknown"
+                "Summary needs tokens=, turns= or max_context=, because the engine's context length is unknown"
             )
         return Summary(
             # Leave room for the summary and its instruction.

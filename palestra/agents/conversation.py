@@ -120,7 +120,7 @@ class TokenConversation:
         read = completion.prompt_ids
         if not read or read == self.prompt_ids:
             return self._split
-        self.prompt_ids = read  # not the prompt that was sent, but the one that the reply was sampled from
+        self.prompt_ids = read  # the reply was sampled from this prompt, not from the one that was sent
         prompt, ids = self._last
         return self._split or "tokens" if prompt and not _extends(read, prompt, ids) else None
 

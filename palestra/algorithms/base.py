@@ -47,7 +47,7 @@ class Algorithm(ABC, Generic[C]):
     trainer: ClassVar[TrainerKind] = "online"  # trainer in `palestra.training` that runs the algorithm
     needs_env: ClassVar[bool] = True  # whether the algorithm plays episodes
     needs_data: ClassVar[bool] = False  # whether the algorithm trains on stored trajectories (option `data`)
-    needs_groups: ClassVar[bool] = False  # whether the algorithm compares several episodes of the same task
+    needs_groups: ClassVar[bool] = False  # whether the algorithm compares several episodes on the same task
     needs_critic: ClassVar[bool] = False
     # Defaults that override the general ones, by flag name. A pair has the values for an untrained and a trained model.
     defaults: ClassVar[Mapping[str, Any]] = {}

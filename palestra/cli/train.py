@@ -205,7 +205,7 @@ def _config(args: argparse.Namespace) -> TrainConfig:
         import_modules(_imports(base))
     elif (args.resume or args.report) and "env" not in given:
         if "out" not in given:
-            raise BadValue("pass --out FOLDER to select the run, or the --env or recipe with which it was started")
+            raise BadValue("pass --out FOLDER to select the run, or pass the --env or recipe that it was started with")
         base = read_run(given["out"]).config
         import_modules(_imports(base))
     return from_mapping(merge(base, given))

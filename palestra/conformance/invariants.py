@@ -112,7 +112,7 @@ def _threaded(subject: Subject, recordings: list[Recording]) -> None:
 
 
 def _unseeded(subject: Subject) -> None:
-    """Check that `reset` without a seed reports the seed of the episode, and that this seed reproduces the episode."""
+    """Check that `reset` without a seed reports the episode's seed, and that this seed reproduces the episode."""
     with subject.make() as env:
         env.reset(seed=5)
         prompt, info = env.reset()

@@ -80,7 +80,7 @@ class EvaluatedAgent:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
             return self._agent
         values = asdict(with_sampling(self.settings.sampling, sampling))
-        del values["seed"]  # each reply has a seed derived from the seed of the task
+        del values["seed"]  # each reply has a seed derived from the task seed
         options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
         return ChatAgent(self._engine, system=self.settings.system or None, **options, **values)
 
@@ -97,7 +97,7 @@ class EvaluatedAgent:
         template = getattr(engine.tokenizer, "chat_template", None)
         description["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
         values = asdict(self.settings.sampling)
-        del values["seed"]  # each reply has a seed derived from the seed of the task
+        del values["seed"]  # each reply has a seed derived from the task seed
         description["sampling"] = {**values, "stop": list(values["stop"]), "stop_ids": list(values["stop_ids"])}
         description |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
         return description

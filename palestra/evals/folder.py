@@ -31,7 +31,7 @@ class EvaluationRecord:
     folder: Path
     suite: Suite
     agent: Mapping[str, Any]
-    plan: Mapping[str, Any]  # an evaluation can be resumed only with an equal plan
+    plan: Mapping[str, Any]  # an evaluation can be resumed only with the same plan
     saved: Mapping[str, Any]  # the contents of run.json
 
     @property
@@ -124,7 +124,7 @@ def holds_evaluation(folder: Path) -> bool:
 def prepare_folder(
     folder: Path, plan: Mapping[str, Any], command: Sequence[str], *, overwrite: bool = False, **more: Any
 ) -> None:
-    """Prepare `folder` to start or resume an evaluation; raise BadValue if it belongs to something else."""
+    """Prepare `folder` to start or resume an evaluation; raise BadValue if it contains anything else."""
     if (folder / SETTINGS).exists():
         if not holds_evaluation(folder):
             raise BadValue(f"{folder} contains a training run; choose another --out")

@@ -24,7 +24,7 @@ class Outcome:
     member: int  # number of the attempt at the task
     success: bool | None  # None if the episode failed
     reward: float  # total reward
-    score: float  # grade of the last turn if the environment reports one, else 1 or 0 for success
+    score: float  # the last turn's grade if the environment reports one, otherwise 1 for success and 0 for failure
     turns: int
     tokens_read: int | None  # None if the engine reports no token counts
     tokens_written: int | None

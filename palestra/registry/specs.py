@@ -156,7 +156,7 @@ def _load_plugins(family: str | None = None) -> None:
 
 
 def _register_plugin(loaded: Any) -> None:
-    """Register the environments of an entry point.
+    """Register the environments that an entry point provides.
 
     `loaded` is a spec, a list of specs, a function that registers environments, or a module that has registered them.
     """

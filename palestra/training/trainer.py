@@ -320,7 +320,7 @@ class Trainer(ABC):
         return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
 
     def _claim_folder(self, resume: bool) -> Path | None:
-        """Create the run folder, or return its checkpoint to continue from if that has the same config."""
+        """Create the run folder, or return the checkpoint to continue from; raise BadValue if its config differs."""
         tables = json.loads(json.dumps(self.config.to_dict()))
         self._lock.enter_context(locked(self.folder, activity="training"))
         check_unused(self.folder, ours=holds_run(self.folder), what="training run")
