@@ -50,7 +50,7 @@ LEVELS: dict[str, int] = {
     "BossLevelNoUnlock": 300,
 }
 
-# Levels by group, as in the results table of AgentGym-RL, which uses "Room" for OneRoomS20 and "Pickup" for Pickup.
+# Levels by group, as in AgentGym-RL's results table. Its "Room" row is OneRoomS20; its "Pickup" row is a single level.
 GROUPS: dict[str, tuple[str, ...]] = {
     "GoTo": tuple(level for level in LEVELS if level.startswith("GoTo")),
     "AOD": ("ActionObjDoor",),

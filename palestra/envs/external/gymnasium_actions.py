@@ -56,7 +56,7 @@ def format_of(space: GymSpace, names: Mapping[str, Any] | None) -> ActionFormat:
         return Numbers(space, np.zeros(space.shape), np.ones(space.shape), whole=True)
     if isinstance(space, gymnasium.spaces.Box):
         return Numbers(space, space.low, space.high, whole=np.issubdtype(space.dtype, np.integer))
-    raise BadValue(f"there is no text format for actions of {space}: pass parse= and prompt=")
+    raise BadValue(f"there is no text format for actions in {space}; pass parse= and prompt=")
 
 
 def _sample(space: GymSpace, rng: Random) -> Any:
@@ -75,7 +75,7 @@ class Numbers:
         self._high = [_end(bound, whole) for bound in np.ravel(high)]
         if len(self._low) > MAX_NUMBERS:
             raise BadValue(
-                f"an action of {space} has {len(self._low)} numbers, but at most {MAX_NUMBERS} are supported: "
+                f"an action in {space} has {len(self._low)} numbers, but at most {MAX_NUMBERS} are supported; "
                 "pass parse= and prompt="
             )
 
@@ -129,7 +129,7 @@ class FreeText:
             text = str(_sample(self._space, rng))
             if last_boxed(boxed(text)) == text:  # skip text with braces that would end the box early
                 return text
-        raise BadValue(f"no text of {self._space} can be written inside \\boxed{{}}: pass parse= and prompt=")
+        raise BadValue(f"no text in {self._space} can be written inside \\boxed{{}}; pass parse= and prompt=")
 
 
 class Names:
@@ -142,7 +142,7 @@ class Names:
             raise BadValue(f"names in parse= must differ in more than case and outer spaces, got {self._names}")
         for name, action in names.items():
             if action not in space:
-                raise BadValue(f"parse={{{name!r}: {action!r}}}: the value is not an action of {space}")
+                raise BadValue(f"parse={{{name!r}: {action!r}}}: the value is not an action in {space}")
 
     @property
     def description(self) -> str:

@@ -164,7 +164,7 @@ class Mastermind(LanguageGame):
             return candidates[0].text
 
         def remaining(guess: Guess) -> int:
-            """Return the expected number of candidates after this guess, multiplied by the current number."""
+            """Return the expected number of candidates after this guess, times the current number of candidates."""
             counts = Counter(
                 ((guess.positions & code.positions).bit_count(), (guess.numbers & code.numbers).bit_count())
                 for code in candidates

@@ -112,7 +112,7 @@ def averages(rng: Random, steps: int, size: int) -> Story:
 
 
 def remainders(rng: Random, steps: int, size: int) -> Story:
-    """Generate a story about things that are left over in rows of several lengths; the answer is found by search."""
+    """Generate a story about things left over in rows of different lengths; the answer is found by search."""
     who, thing = people(rng, 1)[0], rng.choice(SMALL_THINGS)
     rows = rng.sample((3, 4, 5, 7, 9, 11), 2 if steps < 4 else 3)
     rows = rows if all(b % a for a in rows for b in rows if a != b) else [4, 5, 7][: len(rows)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from palestra.spec import EnvSpec
 
-# Share of the most frequent question, which is the success rate of the constant player; the echo player solves none.
+# The constant player's success rate, which is the share of the most frequent question; the echo player solves none.
 _CONSTANT = {
     "Shop-v0": 0.11,
     "Library-v0": 0.07,

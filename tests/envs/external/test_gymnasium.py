@@ -178,7 +178,7 @@ def test_actions_of_every_small_space_can_be_parsed(
 
 
 def test_complex_spaces_need_a_parser() -> None:
-    with pytest.raises(BadValue, match="no text of"):
+    with pytest.raises(BadValue, match="no text in"):
         from_gymnasium(Spaced(gymnasium.spaces.Text(3, charset="}")))
     space = gymnasium.spaces.Dict({"a": gymnasium.spaces.Discrete(2)})
     with pytest.raises(BadValue, match="parse= and prompt="):
@@ -200,7 +200,7 @@ def test_complex_spaces_need_a_parser() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"parse": {"left": 4}}, "not an action of"),
+        ({"parse": {"left": 4}}, "not an action in"),
         ({"parse": {"left": 0, "Left ": 1}}, "differ"),
         ({"parse": {}}, "names"),
         ({"max_turns": 0}, "at least 1"),

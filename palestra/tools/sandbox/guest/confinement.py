@@ -1,4 +1,4 @@
-"""Confine a fork of the template: namespaces, a private directory, a private /proc, resource limits, no privileges."""
+"""Confine a fork of the template with namespaces, a private directory and /proc, and limits, without privileges."""
 
 from __future__ import annotations
 
