@@ -76,7 +76,7 @@ def _run_test(
     limit, status, cpu = _wait(pid, start + job["wall"])
     _clean_up()
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    if not limit and killed and cpu >= job["cpu"] / 2:  # RLIMIT_CPU is imprecise: it counts ticks
+    if not limit and killed and cpu >= job["cpu"] / 2:  # RLIMIT_CPU is imprecise because it counts ticks
         limit = "cpu"
     out, truncated = _read(OUT, job["output"])
     if truncated and not limit:

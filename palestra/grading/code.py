@@ -245,7 +245,7 @@ class _TestTask:
                 self.job = {"key": self._key, "setup": test.setup, "run": run, "values": list(values)}
 
     def result(self, out: str) -> Any:
-        """Return the result, or _MISSING if the program exited before it wrote one."""
+        """Return the result, or _MISSING if the program exited before it wrote a result."""
         try:
             result = decode_output(out)
         except (ValueError, TypeError, RecursionError):

@@ -81,7 +81,7 @@ def _fork(control: socket.socket, handle: int, memory: int) -> int:
     code = NOT_SET_UP
     try:
         if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: exit with the template
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: exit when the template exits
             if os.getppid() != parent:
                 os._exit(1)
         control.close()

@@ -50,7 +50,7 @@ def read_number_words(text: str) -> int | None:
 
 
 def _sum_of(words: list[str]) -> int | None:
-    """Add up number words, each of which must be smaller than the part of the number before it."""
+    """Add up number words; return None if they do not form a number."""
     total, group = 0, 0  # the sum of the finished groups, and the current group of up to three digits
     scale = 10**15  # the scale of the last finished group
     room = 1000  # words that can still be added to the group must be below this value

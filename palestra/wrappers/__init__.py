@@ -1,4 +1,4 @@
-"""Wrappers, each of which modifies one aspect of an environment."""
+"""Wrappers that each modify one aspect of an environment."""
 
 from palestra.wrappers.factory import get_wrapper_fns, resolve_wrappers
 from palestra.wrappers.history import History

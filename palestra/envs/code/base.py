@@ -83,7 +83,7 @@ class CodeTask(GeneratedTask):
 
 
 def group_tests(tests: tuple[CallTest, ...]) -> list[CallTest]:
-    """Distribute the calls over GROUPS tests, each of which runs in one process."""
+    """Distribute the calls over GROUPS tests, with one process per test."""
     groups = [tests[i::GROUPS] for i in range(GROUPS)]
     return [
         CallTest(

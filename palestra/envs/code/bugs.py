@@ -54,7 +54,7 @@ class Outcome:
     """Return value or exception of a program for one input."""
 
     value: Any = None
-    error: str = ""  # name of the exception, if it raised one
+    error: str = ""  # name of the exception, if the program raised one
 
     def describe(self) -> str:
         return f"raises {self.error}" if self.error else f"returns {self.value!r}"

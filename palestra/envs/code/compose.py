@@ -29,7 +29,7 @@ class Draft:
     """A random program that has not been run yet."""
 
     program: Program
-    shorter: list[Program]  # variants of the program, each of which omits one operation
+    shorter: list[Program]  # variants of the program that each omit one operation
 
     @property
     def structure(self) -> str:

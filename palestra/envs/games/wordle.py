@@ -122,7 +122,7 @@ def mark(guess: str, word: str) -> str:
 def _limit_marks(line: str, guess: str, word: str) -> str:
     """Change surplus yellow marks of repeated letters to X, from right to left.
 
-    Afterwards, no letter has more green and yellow marks than the word has copies of it.
+    Afterwards, a letter has at most as many green and yellow marks as it has occurrences in the word.
     """
     for letter in guess:
         if guess.count(letter) > 1:

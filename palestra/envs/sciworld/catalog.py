@@ -7,7 +7,7 @@ from palestra.spec import EnvSpec
 
 
 def _spec(name: str, tasks: str, summary: str, data_split: str | None = None) -> EnvSpec:
-    types = types_of(tasks)  # each episode samples one of them uniformly
+    types = types_of(tasks)  # each episode samples one task type uniformly
     return EnvSpec(
         id=f"sciworld:{name}",
         entry_point="palestra.envs.sciworld.env:SciWorld",

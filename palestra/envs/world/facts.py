@@ -65,7 +65,7 @@ def _country(world: World, country: int) -> Facts:
         "area": sum(province_area(world, province) for province in provinces),
         "provinces": tuple(Ref(world.page("province", province)) for province in provinces),
     }
-    if count > 2:  # the countries form a ring, and each borders the previous and the next one
+    if count > 2:  # the countries form a ring, in which each country borders the previous and the next country
         adjacent = ((country - 1) % count, (country + 1) % count)
         facts["neighbours"] = tuple(Ref(world.page("country", other)) for other in adjacent)
     if rivers:

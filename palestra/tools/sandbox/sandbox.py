@@ -73,7 +73,7 @@ class Sandbox:
     def _reset(self) -> None:
         """Initialize the state; also called after a fork, because the templates belong to the parent process."""
         self._pid = os.getpid()
-        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True: has preloaded modules
+        self._templates: dict[bool, list[TemplateProcess]] = {False: [], True: []}  # True if modules are preloaded
         self._lock = threading.Lock()
         self._start_locks: dict[bool, threading.Lock] = {False: threading.Lock(), True: threading.Lock()}
         self._semaphore = threading.BoundedSemaphore(self.concurrency)

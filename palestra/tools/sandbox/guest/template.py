@@ -277,7 +277,7 @@ class Template:
         cpu = usage.ru_utime + usage.ru_stime
         limit = process.limit
         killed = signalled and os.WTERMSIG(status) == signal.SIGKILL
-        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU is imprecise: it counts ticks
+        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU is imprecise because it counts ticks
             limit = "cpu"
         outcome: dict[str, Any] = {
             "exit": None if signalled else os.WEXITSTATUS(status),
