@@ -32,7 +32,7 @@ ENVS = ("game:GuessTheNumber-v0-hard", "game:TowerofHanoi-v0-easy")
 
 
 class Clock:
-    """Times the phases of an engine by wrapping its methods."""
+    """Times an engine's phases by wrapping its methods."""
 
     def __init__(self, engine: Any) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
@@ -157,7 +157,7 @@ async def run_episodes(env: str, model: Any, tokenizer: Any, episodes: int) -> N
     from palestra.rollout import collect
 
     class RandomActions(Wrapper):
-        """Replace the replies of the untrained model, which would lose in the first turn, with random actions."""
+        """Replace the untrained model's replies, which would lose in the first turn, with random actions."""
 
         def before_step(self, action: str) -> str:
             del action

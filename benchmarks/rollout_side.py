@@ -1,7 +1,7 @@
 """Child process that runs one side of rollout.py, or its server. Commands and replies are JSON Lines.
 
 Run with Palestra (`python rollout_side.py ours`; also `bare` and `server`) or with verifiers installed (`verifiers`).
-Every side plays the same conversation: the prompt of a game, five guesses, and the observation after each.
+Every side plays the same conversation: a game's prompt, five guesses, and the observation after each guess.
 """
 
 from __future__ import annotations

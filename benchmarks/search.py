@@ -1,4 +1,4 @@
-"""Measure indexing time, memory, query time and exactness of the search index with a million passages.
+"""Measure the search index's indexing time, memory, query time and exactness with a million passages.
 
     python benchmarks/search.py [--passages N] [--no-peers] [--json]
 

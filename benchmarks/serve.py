@@ -1,4 +1,4 @@
-"""Compare the throughput of the environment server with AgentGym's TextCraft, OpenEnv's echo server and bare ASGI.
+"""Compare the environment server's throughput with AgentGym's TextCraft, OpenEnv's echo server and bare ASGI.
 
     python benchmarks/serve.py --agentgym PATH/TO/AgentGym [--quick] [--json]
     python benchmarks/serve.py --alone --starlette        # the step route under Starlette, without peers

@@ -88,7 +88,7 @@ def _megabytes(pid: int) -> float:
 
 
 class Client:
-    """Client of one session."""
+    """Client for one session."""
 
     def __init__(self, number: int, steps: int, url: str, http: aiohttp.ClientSession, counts: Counter[str]) -> None:
         self.rng = Random(number)

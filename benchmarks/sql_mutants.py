@@ -63,7 +63,7 @@ def columns_of(env: GeneratedSql) -> Columns:
 
 
 def play(env_id: str, seed: int, *, databases: int, copies: int | None) -> Iterator[tuple[Mutant, str, GeneratedSql]]:
-    """Yield the mutants of one question, each with "rejected", "accepted" or "equivalent"."""
+    """Yield the mutants for one question, each with "rejected", "accepted" or "equivalent"."""
     env = palestra.make(env_id) if copies is None else palestra.make(env_id, copies=copies)
     env.reset(seed=seed)
     assert isinstance(env, GeneratedSql)

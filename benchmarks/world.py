@@ -4,7 +4,7 @@
 
 Runs `palestra world` twice as a separate process with different hash seeds and records wall time, CPU time and peak
 memory; both files must be identical. Then runs `palestra search-index` on the file and lets the reference solver answer
-K questions of every kind through the search tool, each from scratch. Exits with 1 if a requirement is not met.
+K questions per kind through the search tool, each from scratch. Exits with 1 if a requirement is not met.
 """
 
 from __future__ import annotations

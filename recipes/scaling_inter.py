@@ -2,7 +2,7 @@
 
     python recipes/scaling_inter.py --jobs 2
 
-The game has 20 numbers and 6 turns. Evaluation has no horizon. The cost of a variant is its number of sampled tokens.
+The game has 20 numbers and 6 turns. Evaluation has no horizon. A variant's cost is its number of sampled tokens.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ _SMALL = 4 << 20  # bytes; files up to this size are hashed completely
 
 
 def model_folder(name: str) -> str:
-    """Return the best or else the last checkpoint of a run folder; return any other name unchanged.
+    """Return the best checkpoint in a run folder, or the last one if there is no best; return other names unchanged.
 
     An interrupted save may have left a checkpoint under its temporary name (.best.old, .last.old).
     """

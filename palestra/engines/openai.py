@@ -59,7 +59,7 @@ class OpenAIEngine(Engine):
     temperature unless started with SGLANG_RETURN_ORIGINAL_LOGPROB=1. If the server scales them, the engine accepts only
     temperature 0 or 1 without filters.
 
-    `model=None` uses the server's only model. The API key comes from `api_key` (a string, or the Path of a file)
+    `model=None` uses the server's only model. The API key comes from `api_key` (a string, or the Path to a file)
     or from OPENAI_API_KEY; it is sent only to this server and never appears in error messages. `extra` is merged into
     the body of every request. Connection errors, timeouts, 408, 409, 429 and 5xx are retried `retries` times with
     exponential backoff starting at `backoff` seconds, honoring Retry-After; `timeout` applies to one attempt.

@@ -217,7 +217,7 @@ def _finish(reason: Any) -> Finish:
 
 
 def _token_reply(ids: Any, logprobs: Any, text: Any, reason: Any, stop: Any) -> ServerReply:
-    """Validate the fields of a reply. Raise ParsingFailed if one is missing: such a reply cannot be trained on."""
+    """Validate a reply's fields. Raise ParsingFailed if one is missing, because training requires all of them."""
     finish = _finish(reason)
     if not isinstance(ids, list) or not ids or not all(type(token) is int for token in ids):
         raise ParsingFailed(f"the reply's token ids must be a list of integers: {str(ids)[:100]}")

@@ -44,7 +44,7 @@ class RemoteEnv(Env):
     """Environment on a Palestra server, with its own session.
 
     A session can be lost because its worker or server crashes or its lease expires. With `recover="replay"`, a lost
-    session is replaced by a new one in which the seed and the actions of the episode are replayed. If this leads to a
+    session is replaced by a new one in which the episode's seed and actions are replayed. If this leads to a
     different observation, SessionLost is raised. `recovered` is the number of replaced sessions.
     """
 
@@ -67,7 +67,7 @@ class RemoteEnv(Env):
         Args:
             url: URL of the environment, `http://HOST:PORT/FAMILY:NAME`.
             kwargs: Keyword arguments for the environment.
-            token: Authentication token of the server (default: the PALESTRA_TOKEN environment variable).
+            token: Authentication token for the server (default: the PALESTRA_TOKEN environment variable).
             recover: "replay" to replace lost sessions (see the class docstring), or None to raise SessionLost.
             timeout: Maximum duration of a call in seconds.
             patience: Seconds for which to retry while the server does not respond or is at capacity.

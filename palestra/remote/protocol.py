@@ -1,4 +1,4 @@
-"""Requests, responses and error codes of the environment server's protocol, version 1.
+"""Requests, responses and error codes in the environment server's protocol, version 1.
 
 HTTP requests, WebSocket messages and batches use the same types. msgspec encodes them as JSON or MessagePack, validates
 them during decoding, and generates their schema. This module does not import the server.
@@ -190,7 +190,7 @@ def encoder(media_type: str) -> Any:
 
 
 def decoder(media_type: str, target: Any) -> Any:
-    """Return a function that decodes `media_type` into objects of the type `target`."""
+    """Return a function that decodes `media_type` into objects of type `target`."""
     return (msgspec.msgpack if media_type == MSGPACK else msgspec.json).Decoder(target).decode
 
 
@@ -213,5 +213,5 @@ def fault(code: str, message: str, **details: Any) -> Fault:
 
 
 def status_of(result: bytes | Fault) -> int:
-    """Return the HTTP status of a result or error."""
+    """Return the HTTP status for a result or error."""
     return CODES[result.code][0] if isinstance(result, Fault) else 200

@@ -272,7 +272,7 @@ class App:
 
 
 async def deny(scope: Scope, send: Send, error: Fault) -> None:
-    """Reject a WebSocket handshake. The HTTP status of the error is sent if the ASGI server supports it."""
+    """Reject a WebSocket handshake. The error's HTTP status is sent if the ASGI server supports it."""
     if "websocket.http.response" in scope.get("extensions", {}):
         body = msgspec.json.encode({"error": error})
         headers = [CONTENT_TYPES[JSON], (b"content-length", b"%d" % len(body))]

@@ -34,7 +34,7 @@ class Response:
 
     @property
     def code(self) -> str:
-        """Error code of the response, or "" if the request succeeded."""
+        """Error code in the response, or "" if the request succeeded."""
         return self.body.get("error", {}).get("code", "") if isinstance(self.body, dict) else ""
 
     @property

@@ -30,7 +30,7 @@ def _object(description: str, required: Sequence[str], **properties: Any) -> Sch
     return {"type": "object", "description": description, "required": list(required), "properties": properties}
 
 
-# Schemas of the response bodies.
+# Schemas for the response bodies.
 _RESULTS: dict[str, Schema] = {
     "StepResult": _object(
         "Result of a reset or a step. A reset without `actions` has no reward.",
@@ -235,7 +235,7 @@ def openapi_document(envs: Sequence[str] = ()) -> Schema:
 
 
 def _body_of(record: Schema) -> Schema:
-    """Return the schema of an HTTP body. Operation and session are omitted because the path contains them."""
+    """Return the schema for an HTTP body. Operation and session are omitted because the path contains them."""
     properties = {name: schema for name, schema in record["properties"].items() if name not in ("op", "session")}
     required = [name for name in record["required"] if name != "op"]
     return {**record, "title": f"{record['title']}Body", "properties": properties, "required": required}

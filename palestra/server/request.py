@@ -116,7 +116,7 @@ class ClientDisconnected(Exception):
 
 
 def error_headers(error: Fault) -> Headers:
-    """Return the additional headers of an error response."""
+    """Return the additional headers for an error response."""
     headers: Headers = []
     if isinstance(error.retry_after, float):
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))

@@ -57,7 +57,7 @@ def late(seconds: float) -> Fault:
 
 
 def with_seq(body: bytes, seq: int, media_type: str) -> bytes:
-    """Insert the sequence number as the first field of the encoded object `body`."""
+    """Insert the sequence number as the first field in the encoded object `body`."""
     if media_type == MSGPACK:
         return bytes([body[0] + 1]) + _SEQ_KEY + msgspec.msgpack.encode(seq) + body[1:]
     return b'{"seq":%d,%b' % (seq, body[1:])

@@ -108,7 +108,7 @@ def serve(
         any_kwargs: Accept keyword arguments from clients even if they could be file paths on this machine.
         drain: Seconds for which open sessions may continue after SIGTERM or Ctrl-C.
         node: Prefix for session names, for load balancers that route by path.
-        log_level: Minimum level of the JSON log lines on standard error; None leaves logging unchanged.
+        log_level: Minimum level for the JSON log lines on standard error; None leaves logging unchanged.
         on_ready: Function to call with the URL when the server accepts sessions.
     """
     for module in ("msgspec", "uvicorn", "websockets"):

@@ -80,7 +80,7 @@ class Session:
 
 
 class Sessions:
-    """All sessions of one server, and the reasons why recent sessions ended."""
+    """All sessions on one server, and the reasons why recent sessions ended."""
 
     def __init__(self, node: str = "") -> None:
         self._prefix = f"{node}." if node else ""

@@ -65,7 +65,7 @@ class StepRows:
 
 
 class VectorResponse:
-    """Collects the rows and errors of a vector request, and responds when all steps have finished."""
+    """Collects the rows and errors for a vector request, and responds when all steps have finished."""
 
     __slots__ = ("_blocks", "_errors", "_missing", "_on_done", "_respond", "_size", "_timer", "media_type", "started")
 
@@ -229,7 +229,7 @@ def _decode(media_type: str) -> Callable[[bytes], Any]:
 
 
 def _array_header(size: int) -> bytes:
-    """Return the msgpack header of an array with `size` items."""
+    """Return the msgpack header for an array with `size` items."""
     if size < 16:
         return bytes([0x90 | size])
     return b"\xdc" + size.to_bytes(2, "big") if size < 1 << 16 else b"\xdd" + size.to_bytes(4, "big")

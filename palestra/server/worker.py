@@ -1,4 +1,4 @@
-"""Worker process of the environment server, which runs environments for many sessions.
+"""Worker process for the environment server, which runs environments for many sessions.
 
 Commands and replies are sent in batches. Fast commands share one thread, and slow commands run in additional threads.
 Workers encode the results, so that the server only has to forward bytes.
@@ -33,7 +33,7 @@ INFINITY = float("inf")
 
 # A command is a tuple (session key, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
 MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY = range(11)
-# MANY contains the steps of a vector request. Its payload is
+# MANY contains the steps in a vector request. Its payload is
 # (request number, media type, session keys, indexes, actions).
 # The worker runs each step as a ROW command and sends the finished rows as
 # (0, MANY, OK, (request number, media type, session keys, rows, number of ended episodes)).
@@ -54,7 +54,7 @@ _CODES: list[tuple[type[BaseException], str]] = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWorkerConfig:
-    """Configuration of a worker, sent to it as the first message."""
+    """Configuration for a worker, sent to it as the first message."""
 
     lanes: int
     threads: int
@@ -64,7 +64,7 @@ class SessionWorkerConfig:
 
 
 class HostedEnv:
-    """Environment of one session. If the session has autoreset, `runner` runs the environment."""
+    """Environment for one session. If the session has autoreset, `runner` runs the environment."""
 
     __slots__ = ("env", "factory", "runner", "started")
 

@@ -121,7 +121,7 @@ class WorkerPool:
         self._dirty.add(worker)
 
     def drop(self, worker: Worker, key: int) -> None:
-        """Close the environment of a session without waiting for the reply."""
+        """Close a session's environment without waiting for the reply."""
         worker.sessions.discard(key)
         if worker.process.alive:
             self.send(worker, (key, DROP, None))

@@ -91,7 +91,7 @@ class SyncBackend(Backend):
                         self._steps[index] = self._step_of(runner)
                     if runner.autoreset == "disabled" or "failure" in info:
                         marked.append(index)
-            except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception fails only this env
+            except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception affects only this env
                 index = len(infos)
                 runner = self.runners[index]
                 reply = runner.step(action) if step is None else runner.after_failure(runner.failure_of(err, action))

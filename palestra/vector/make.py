@@ -58,7 +58,7 @@ def make_vec(
         backend: `sync` runs the envs in the calling thread, `thread` in up to `threads` threads, `process` in `workers`
             processes with up to `threads` threads each, and `ray` in `workers` actors that are created with
             `ray_options` and run their envs in a separate process. With `process` and `threads=1`, the envs run in the
-            main threads of the workers.
+            workers' main threads.
         autoreset: When to start the next episode, as in Gymnasium: `same_step`, `next_step` or `disabled`.
         step_timeout: Maximum seconds per step or call. If one takes longer, it fails and its env is replaced.
         reset_timeout: Maximum seconds per reset, including the construction of the env (default: `step_timeout`).

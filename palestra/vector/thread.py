@@ -1,4 +1,4 @@
-"""Vector backend that runs envs in threads of this process."""
+"""Vector backend that runs envs in threads in this process."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Viewer:
         return self.records.of(place)
 
     def load_episode(self, run: str, at: str) -> tuple[RunSummary, str, int, dict[str, Any]]:
-        """Return the run, file, line number and stored data of an episode."""
+        """Return the run, file, line number and stored data for an episode."""
         record = self.open_run(run)
         match = _AT.fullmatch(at)
         if match is None:

@@ -1,4 +1,4 @@
-"""Parse a line of a trajectory file and extract the fields used for listing and filtering episodes."""
+"""Parse a line in a trajectory file and extract the fields used for listing and filtering episodes."""
 
 from __future__ import annotations
 

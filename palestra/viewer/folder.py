@@ -106,7 +106,7 @@ class Folder:
         return True
 
     def files(self, place: RunLocation) -> list[tuple[str, Path]]:
-        """Return (name within the run, path) of every trajectory file, sorted by name."""
+        """Return (name within the run, path) for every trajectory file, sorted by name."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
         paths = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]

@@ -158,7 +158,7 @@ class Index:
     def add(
         self, run: str, file: str, state: FileState, rows: Iterable[tuple[int, LinePosition, EpisodeFields]]
     ) -> None:
-        """Store the next episodes of a file and its state in one transaction."""
+        """Store the next episodes from a file and its state in one transaction."""
         db = self.db
         marks = ", ".join("?" * (6 + len(COLUMNS)))
         with _transaction(db):
@@ -179,13 +179,13 @@ class Index:
                 db.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608  # no user input in the statement
 
     def indexed_files(self) -> list[tuple[str, str]]:
-        """Return (run, file name) of every indexed file."""
+        """Return (run, file name) for every indexed file."""
         return [(row[0], row[1]) for row in self.db.execute("SELECT run, file FROM files")]
 
     # Reading
 
     def progress(self, run: str) -> dict[str, Any]:
-        """Return the indexing progress of a run."""
+        """Return a run's indexing progress."""
         row = self.db.execute(
             "SELECT sum(lines - bad), sum(bad), sum(done), sum(size), count(*) FROM files WHERE run = ?", (run,)
         ).fetchone()

@@ -91,7 +91,7 @@ def _packed(file: BinaryIO, start: int) -> Iterator[Line]:
 
 
 def _unpacked(file: BinaryIO, start: int) -> Iterator[tuple[int, int, bytes, int | None]]:
-    """Yield decompressed chunks of a gzip file, which may be truncated.
+    """Yield decompressed chunks from a gzip file, which may be truncated.
 
     Each item contains the offset of the gzip member, the position of the chunk in the decompressed member, the chunk,
     and, for the last chunk of a member, the offset at which the member ends.

@@ -154,7 +154,7 @@ class GameStore:
             if player == "random":
                 choose = game.env.sample_random_action
             elif player != "expert":
-                raise BadValue(f"`player` must be expert or random; got {player!r}")
+                raise BadValue(f"`player` must be 'expert' or 'random'; got {player!r}")
             text = choose()
             game.helped += text is not None
             return text

@@ -133,7 +133,7 @@ class RunSummary:
         return card
 
     def curves(self) -> dict[str, Any]:
-        """Return downsampled curves of all metrics over steps, tokens and time, with evaluations and horizon stages."""
+        """Return downsampled metric curves over steps, tokens and time, with evaluations and horizon stages."""
         return {
             "name": self.place.name,
             "done": self.done,

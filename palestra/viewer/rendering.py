@@ -1,6 +1,6 @@
-"""Render the states of a stored episode by replaying its actions.
+"""Render the states in a stored episode by replaying its actions.
 
-Renderings are not stored, because the same seed and actions reproduce the states. The observations of the replay are
+Renderings are not stored, because the same seed and actions reproduce the states. The replay's observations are
 compared with the stored ones, and nothing is displayed if they differ. Only registered environments are created, and
 only with keyword arguments that cannot be file names.
 """

@@ -105,7 +105,7 @@ def token_view(data: Mapping[str, Any], decoder: Decoder | None) -> list[dict[st
                     spans.append(_span(i, call["kind"], call["ids"], call["logprobs"], decoder))
                 previous = prompt + list(call["ids"])
     except (KeyError, TypeError, ValueError) as err:
-        raise ParsingFailed(f"cannot display the tokens of this episode: {type(err).__name__}: {err}") from err
+        raise ParsingFailed(f"cannot display the tokens in this episode: {type(err).__name__}: {err}") from err
     return sequences
 
 

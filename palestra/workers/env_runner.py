@@ -1,4 +1,4 @@
-"""Run commands on one env: derive the seeds of its episodes, reset it automatically, and report its failures."""
+"""Run commands on one env: derive its episode seeds, reset it automatically, and report its failures."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class EnvRunner:
         try:
             self.on_phase("step")
             observation, reward, terminated, truncated, info = self.env.step(action)  # type: ignore[union-attr]
-        except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception fails only this env
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception affects only this env
             return self.after_failure(self.failure_of(err, action))
         if terminated or truncated:
             return (self.index, *self.finish(observation, reward, terminated, truncated, info), self.episode)
@@ -273,7 +273,7 @@ class EnvRunner:
 
 
 class PlayerRngProxy(Random):
-    """Random generator whose `seed` method also seeds the random player of an env in another process."""
+    """Random generator whose `seed` method also seeds an env's random player in another process."""
 
     _forward: Callable[[Any], object] | None = None
 

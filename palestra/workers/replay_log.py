@@ -1,4 +1,4 @@
-"""Record the episode of an env in another process, to replay it or report its loss if the process crashes."""
+"""Record an episode that runs in another process, to replay it or report its loss if the process crashes."""
 
 from __future__ import annotations
 

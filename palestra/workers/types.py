@@ -40,7 +40,7 @@ NO_REWARD: Final = float("nan")  # reward of a failed step, which cannot be mist
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvFailure:
-    """Infrastructure failure of one env, which explains why a call has no result."""
+    """Infrastructure failure in one env, which explains why a call has no result."""
 
     index: int  # index of the env in its vector
     env: str  # name of the env

@@ -46,7 +46,7 @@ class FrameDecoder:
 
 
 class ActivityTable:
-    """Shared memory in which a worker records the env and deadline of each thread, and which env caused its exit.
+    """Shared memory in which a worker records each thread's env and deadline, and which env caused its exit.
 
     The parent can read it even after the worker has exited. Each thread has its own entry, called a lane. The values
     are aligned 8-byte numbers, so that reads are atomic.

@@ -25,7 +25,7 @@ NO_DEADLINE = float("inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """Envs and limits of a worker, sent to it as the first message."""
+    """Envs and limits for a worker, sent to it as the first message."""
 
     factories: bytes  # pickled separately, because this may require cloudpickle
     indices: list[int]

@@ -151,7 +151,7 @@ class WorkerProcess:
         return messages
 
     def release(self) -> None:
-        """Close the file descriptors of a worker that has ended."""
+        """Close the file descriptors for a worker that has exited."""
         self.sock.close()
         os.close(self._life_fd)
         self.activity.close()

@@ -57,7 +57,7 @@ def _kill_on_close(fd: int) -> None:
 
 
 def limit_memory(limit: int) -> None:
-    """Limit the memory of this process to `limit` bytes. Allocations beyond the limit raise MemoryError."""
+    """Limit this process's memory to `limit` bytes. Allocations beyond the limit raise MemoryError."""
     # On Linux, limit only the data segment, because libraries reserve gigabytes of address space without using it.
     kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
     resource.setrlimit(kind, (limit, resource.getrlimit(kind)[1]))

@@ -52,7 +52,7 @@ def mapped(inputs: LossInputs, change: Any) -> LossInputs:
 
 @dataclass(frozen=True)
 class TwoLayers:
-    """p(next token | token) = softmax(W2 tanh(W1 e(token))), in float64."""
+    """Model p(next token | token) = softmax(W2 tanh(W1 e(token))), in float64."""
 
     embedding: Tensor
     first: Tensor

@@ -206,7 +206,7 @@ def test_masks_of_any_type(seed: int) -> None:
 
 
 def test_on_policy_the_gradient_is_reinforce() -> None:
-    """Check that every variant of the loss has the gradient of -A log p if p = p_old, with and without clipping."""
+    """Check that every loss variant has the gradient of -A log p if p = p_old, with and without clipping."""
     inputs = batch(3)
     inputs = replace(without(inputs, "proximal_logprobs"), old_logprobs=inputs.logprobs.detach())
     wanted = -inputs.advantages.masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
@@ -218,7 +218,7 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 @settings(max_examples=25)
 @given(seeds, st.floats(0.5, 3))
 def test_truncated_importance_weights(seed: int, cap: float) -> None:
-    """Check that the gradient is -min(p / p_old, cap) A, regardless of the value of the loss."""
+    """Check that the gradient is -min(p / p_old, cap) A, regardless of the loss value."""
     inputs = without(batch(seed), "proximal_logprobs")
     options = LossOptions(clip_low=None, clip_high=None, is_clip=cap)
     output = policy_loss(inputs, count(inputs), options)
@@ -327,7 +327,7 @@ def test_invalid_inputs_are_rejected() -> None:
 
 
 def test_an_empty_micro_batch_has_zero_loss() -> None:
-    """Check the loss of a rank without samples, which still takes part in the backward pass."""
+    """Check the loss on a rank without samples, which still takes part in the backward pass."""
     batch_inputs = without(batch(0), "proximal_logprobs")
     empty = replace(batch_inputs, mask=torch.zeros_like(batch_inputs.mask))
     output: LossOutput = policy_loss(empty, count(batch_inputs))

@@ -122,7 +122,7 @@ def test_next_set() -> None:
 
 
 def test_advantages_of_real_rollouts() -> None:
-    """Check that later turns of the expert's games have larger advantages if returns are discounted."""
+    """Check that later turns in the expert's games have larger advantages if returns are discounted."""
     result = asyncio.run(collect(Solver(), "game:GuessTheNumber-v0-easy", episodes=12, group_size=3, seed=4))
     assert len(result.trajectories) == 12
     batch = [Episode.from_trajectory(played) for played in result.trajectories]

@@ -98,7 +98,7 @@ def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str])
     assert (agent["sampling"]["max_tokens"], agent["sampling"]["temperature"]) == (
         7,
         0.9,
-    )  # the evaluation uses the sampling settings of the training run
+    )  # the evaluation uses the training run's sampling settings
     row = data["table"]["envs"][0]
     assert row["tokens_written"] <= 7 * row["turns"]
     seeds = sorted(json.loads(line)["seed"] for line in Path("runs/e/episodes.jsonl").read_text().splitlines())

@@ -1,4 +1,4 @@
-"""Replay episodes of every environment in new processes with other hash seeds, one process for all environments.
+"""Replay episodes from every environment in new processes with other hash seeds, one process for all environments.
 
 `check_env` starts two processes per environment, which test_every_env.py does for a few environments only, because
 starting a process and importing the packages takes longer than the replays. The ids of reasoning-gym and ScienceWorld

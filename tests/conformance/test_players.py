@@ -1,4 +1,4 @@
-"""Test the players without skill: which parts of an observation the echo player uses, and how it writes them."""
+"""Test the unskilled players: the parts of an observation that the echo player uses, and their format."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> N
             assert allocator.free_tokens == allocator.length
             task = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
             await until_running(engine)
-            engine.forget("b")  # the last request of this conversation is still running
+            engine.forget("b")  # the last request in this conversation is still running
             await task
             assert allocator.free_tokens == allocator.length
 

@@ -68,7 +68,7 @@ CASES: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("name", "settings", "right", "wrong"), CASES)
 def test_every_instruction(name: str, settings: dict[str, Any], right: str, wrong: str) -> None:
-    padded = {**settings, "unused": None}  # tables fill the settings of other instructions with None
+    padded = {**settings, "unused": None}  # tables contain None for the settings of other instructions
     assert follows(name, right, padded)
     assert not follows(name, wrong, padded)
 

@@ -197,7 +197,7 @@ def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
 
 
 class BackgroundCall:
-    """Call of a function in a thread, which returns its result later."""
+    """Function call that runs in a background thread."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call

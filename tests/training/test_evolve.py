@@ -136,7 +136,7 @@ def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
 
 
 def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path) -> None:
-    run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # the actions of an untrained model are invalid
+    run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # an untrained model's actions are invalid
     assert run.rows[-1]["successes"] == 0
     assert run.rows[-1]["signal"] == 0.0
     start, last = (

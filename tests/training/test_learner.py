@@ -108,7 +108,7 @@ def test_the_gradient_equals_finite_differences(options: dict[str, Any]) -> None
 @given(seed=st.integers(0, 1000), turn=st.integers(0, 2))
 @settings(max_examples=5)
 def test_a_reward_affects_only_its_turn_and_earlier_ones(seed: int, turn: int) -> None:
-    """Check that turns after the only reward of an episode have no gradient."""
+    """Check that turns after the only reward in an episode have no gradient."""
     whole = trajectory(Random(seed), turns=3, rewards=[float(i == turn) for i in range(3)])
     cut = replace(whole, turns=whole.turns[: turn + 1])
     one, other = (learned([t], algorithm="reinforce")[1] * t.sampled_tokens for t in (whole, cut))

@@ -92,7 +92,7 @@ def wandb_history(folder: Path) -> list[dict[str, Any]]:
 
 
 def wandb_records(data: bytes) -> Iterator[bytes]:
-    """Yield the records of a log in blocks of 32 KiB: checksum, length, kind (full, first, middle, last), bytes."""
+    """Yield a log's records, which are split into chunks with a checksum, length and kind in blocks of 32 KiB."""
     at, parts = 7, b""
     while at < len(data):
         room = 32768 - at % 32768
@@ -102,7 +102,7 @@ def wandb_records(data: bytes) -> Iterator[bytes]:
         size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
         parts += data[at + 7 : at + 7 + size]
         at += 7 + size
-        if kind in (1, 4):
+        if kind in (1, 4):  # full or last chunk of a record
             yield parts
             parts = b""
 

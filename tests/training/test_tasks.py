@@ -40,7 +40,7 @@ def test_tasks_depend_on_the_step_only(step: int, seed: int) -> None:
     for task in tasks:
         groups.setdefault(task.group, set()).add((task.env_id, task.seed))
     assert len(groups) == 16
-    assert all(len(shared) == 1 for shared in groups.values())  # all episodes of a group play the same task
+    assert all(len(shared) == 1 for shared in groups.values())  # all episodes in a group play the same task
     assert not {t.seed for t in tasks} & {t.seed for t in training_tasks(config, step + 1, curriculum)}
     assert not {t.seed for t in tasks} & {t.seed for t in held_out_tasks(config)}
 

@@ -103,7 +103,7 @@ class SlowStart(Trouble):
 
 
 def test_envs_that_are_slow_to_rebuild_continue_their_episodes() -> None:
-    """Check that a new worker finishes the replay of an env before it runs the env's next command."""
+    """Check that a new worker finishes replaying an env before it runs the env's next command."""
     with make_vec(SlowStart, num_envs=4, backend="process", workers=1, seed=2) as vec:
         _, infos = vec.reset()
         seeds = [info["seed"] for info in infos]
@@ -125,7 +125,7 @@ def test_thread_backend_abandons_a_step_that_hangs() -> None:
 
 
 def test_other_envs_continue_while_one_hangs() -> None:
-    """Check that the other envs do not wait for the deadline of an env that hangs."""
+    """Check that the other envs do not wait for a hanging env's deadline."""
     for how in ({"backend": "thread"}, {"backend": "process", "workers": 1}):
         with make_vec(Trouble, num_envs=4, turns=1000, step_timeout=5.0, **how) as vec:
             vec.reset()
@@ -280,7 +280,7 @@ def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> 
         sent.update(batch)
         vec.send(batch)
         for item in vec.recv(min_ready=min(8, len(sent))):
-            action = sent.pop(item.index)  # raises KeyError if no step of this env is in flight
+            action = sent.pop(item.index)  # raises KeyError if this env has no step in flight
             assert seen(*item[1:]) == envs[item.index].step(action), (item, action)
             if item.failure is not None:
                 assert item.failure.action == action

@@ -63,7 +63,7 @@ def with_ids(episode: Trajectory, tokenizer: Tokenizer) -> Trajectory:
 
 
 def training_step(run: Path, step: int, *, count: int = 8) -> list[Trajectory]:
-    """Write the episodes and the metrics row of one training step."""
+    """Write the episodes and the metrics row for one training step."""
     tokenizer = Tokenizer.from_file(str(TOKENIZER))
     episodes = [
         replace(with_ids(t, tokenizer), meta={"step": step}) for t in played(RandomAgent(), GUESS, count, seed=step)

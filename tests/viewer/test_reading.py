@@ -36,7 +36,7 @@ def test_every_kind_of_run_is_listed(server: Server) -> None:
 
 def test_curves_over_steps_tokens_and_time(server: Server) -> None:
     curves = server.get("curves", run="trained")
-    assert curves["training"]["step"] == [0, 1, 2, 3]  # episodes of a step are sampled before its update
+    assert curves["training"]["step"] == [0, 1, 2, 3]  # a step's episodes are sampled before its update
     assert curves["training"]["tokens"] == [0, 64, 128, 192]
     assert curves["training"]["time"] == [0, 1, 2, 3]
     assert curves["evaluations"]["step"] == [2, 4]  # evaluations are done after the update

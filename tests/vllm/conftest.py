@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-SERVER_PYTHON = os.environ.get("PALESTRA_VLLM_PYTHON")  # interpreter of the virtual environment with vLLM
+SERVER_PYTHON = os.environ.get("PALESTRA_VLLM_PYTHON")  # interpreter in the virtual environment with vLLM
 collect_ignore_glob = [] if SERVER_PYTHON else ["test_*.py"]
 CONTEXT = 512
 START_SECONDS = 300
@@ -73,7 +73,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         try:
             os.killpg(process.pid, kind)
         except ProcessLookupError:
-            break  # all processes of the group have ended
+            break  # all processes in the group have exited
         try:
             process.wait(timeout=15)
         except subprocess.TimeoutExpired:

@@ -27,7 +27,7 @@ def hanoi(mode: Any, **options: Any) -> History:
 
 
 def guess(mode: Any, **options: Any) -> tuple[str, list[Any]]:
-    """Return the task and all observations of an episode with two wrong guesses."""
+    """Return the task and all observations in an episode with two wrong guesses."""
     plain = palestra.make("game:GuessTheNumber-v0-hard")
     task = str(plain.reset(seed=3)[0])
     env = History(palestra.make("game:GuessTheNumber-v0-hard"), mode, **options)

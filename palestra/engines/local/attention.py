@@ -1,6 +1,6 @@
 """Attention over the KV cache for sequences of different lengths.
 
-The tokens of a step form one flat sequence: first the sequences that decode one token each, ordered by block, then the
+The tokens in a step form one flat sequence: first the sequences that decode one token each, ordered by block, then the
 sequences that prefill several tokens. A plan is computed once per step and used in every layer.
 """
 
@@ -207,7 +207,7 @@ class AttentionPlanner:
         back = np.arange(int(count.sum())) + np.repeat(np.arange(rows) * width - before, count)
         columns, device_back = to_device(self._device, np.stack((start, stop, offset, before + first)), back)
         starts, ends, blocks, firsts = columns[:, :, None]
-        # Padding repeats the last token and key of each sequence, so all values are finite. Its results are discarded.
+        # Padding repeats each sequence's last token and key, so all values are finite. Its results are discarded.
         query_positions = torch.minimum(starts + torch.arange(width, device=self._device), ends - 1)
         positions = torch.arange(length, device=self._device)
         masks = {}
@@ -242,7 +242,7 @@ def attend(
         if isinstance(part, DecodePart):
             queries, shape, strides, start, first, end, spread, gather, masks = part
             q = query[first:end] if spread is None else query[first:end].index_select(0, spread)
-            # Treat query heads that share keys as additional queries of one head, so that keys need not be repeated.
+            # Treat query heads that share keys as additional queries for one head, so that keys need not be repeated.
             x = F.scaled_dot_product_attention(
                 q.view(queries),
                 keys.as_strided(shape, strides, start),

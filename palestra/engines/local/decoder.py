@@ -1,6 +1,6 @@
 """Native decoder for the Llama family (Llama, Mistral, Qwen2, Qwen3) that uses a transformers model's parameters.
 
-All tokens of a step, from any number of conversations, form one flat sequence without padding; only attention
+All tokens in a step, from any number of conversations, form one flat sequence without padding; only attention
 distinguishes sequences. For small models this avoids most of the overhead of a transformers forward pass, and for
 models with grouped-query attention it avoids copying keys and values. Before using this runner, `select_runner`
 compares its results with the model's.
@@ -200,7 +200,7 @@ class NativeRunner:
         return hidden
 
     def _rotation(self, max_position: int) -> tuple[Tensor, Tensor]:
-        """Return the cosine and sine of every position; the sign of the rotated half is included in the sine."""
+        """Return the cosine and sine for every position; the sign of the rotated half is included in the sine."""
         if max_position >= len(self._cos):
             length = max(1024, 1 << max_position.bit_length())
             positions = torch.arange(length, device=self._device)[None]

@@ -13,7 +13,7 @@ class CacheEntry:
     __slots__ = ("busy", "cached", "ids", "key", "offset", "prefix_hashes", "size")
 
     def __init__(self, ids: list[int], key: Hashable | None, offset: int, size: int) -> None:
-        self.ids = ids  # all tokens of the conversation; a running request appends to the same list
+        self.ids = ids  # all tokens in the conversation; a running request appends to the same list
         self.cached = 0  # number of leading ids whose keys and values are stored
         self.key = key  # key of the conversation
         self.offset = offset  # address of the block

@@ -14,7 +14,7 @@ from palestra.engines.local.prefix_cache import CacheEntry
 
 
 class Chunk(NamedTuple):
-    """Tokens of one sequence to run through the model; the tokens before `start` are cached."""
+    """Tokens from one sequence to run through the model; the tokens before `start` are cached."""
 
     entry: CacheEntry
     start: int
@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """The chunks of one step as arrays, one element per sequence."""
+    """The chunks in one step as arrays, one element per sequence."""
 
     start: NDArray[np.int64]
     stop: NDArray[np.int64]

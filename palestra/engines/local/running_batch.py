@@ -94,7 +94,7 @@ class RunningBatch:
             request.entry.cached = int(self._ints[_CACHED, row])
 
     def flush_cached(self) -> None:
-        """Write the cached count of every row to its entry."""
+        """Write every row's cached count to its entry."""
         for request, cached in zip(self.requests, self["cached"].tolist(), strict=True):
             if request.entry is not None:
                 request.entry.cached = cached
@@ -117,7 +117,7 @@ class RunningBatch:
     def next_step(self, prefill_budget: int, *, with_entries: bool) -> tuple[StepBatch, Ints]:
         """Return the input for the next step, with at most about `prefill_budget` prompt tokens, and its rows.
 
-        `with_entries` includes the flushed entries of all rows; otherwise entries are included only if the step reads
+        `with_entries` includes the flushed entries for all rows; otherwise entries are included only if the step reads
         prompt tokens.
         """
         if with_entries:

@@ -14,7 +14,7 @@ from palestra.engines.base import Sampling
 
 
 class SamplingTensors(NamedTuple):
-    """The sampling settings of a batch, one element per sequence."""
+    """The sampling settings for a batch, one element per sequence."""
 
     temperature: Tensor  # 1 for greedy sequences
     greedy: Tensor

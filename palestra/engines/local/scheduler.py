@@ -278,7 +278,7 @@ class Scheduler:
         self.stats.preempted += 1
 
     def _finish(self, rows: list[int]) -> list[GenerationRequest]:
-        """Remove rows from the batch and keep their entries for the next turn of the conversation."""
+        """Remove rows from the batch and keep their entries for the next turn in the conversation."""
         ended = [self._batch.requests[row] for row in rows]
         self._batch.remove(rows)
         for request in ended:

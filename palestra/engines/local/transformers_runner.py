@@ -31,7 +31,7 @@ class CacheAdapter(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of new tokens (rows, heads, new tokens, dim) and return the ones for all tokens."""
+        """Store the keys and values of new tokens (rows, heads, new tokens, dim) and return those of all tokens."""
         new = key_states.transpose(1, 2), value_states.transpose(1, 2)
         stored = self._kv_cache.layer(layer_idx, *new)
         gathered = []

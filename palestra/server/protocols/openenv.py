@@ -57,7 +57,7 @@ class CloseBody(Struct, kw_only=True):
 
 
 class OpenEnvEpisode(ProtocolSession):
-    """Session of an episode that is played over HTTP."""
+    """Session for an episode that is played over HTTP."""
 
     def __init__(self, dispatcher: Dispatcher, owner: str, episode_id: str, on_end: Callable[[object], None]) -> None:
         super().__init__(dispatcher, owner, on_end=on_end)
@@ -68,7 +68,7 @@ class OpenEnvEpisode(ProtocolSession):
         """Raise RequestError if a step with this id was executed but its response is no longer stored."""
         session = self.dispatcher.sessions.find(self.session, self.owner)
         if request_id in self.request_ids and session is not None and session.last_id != request_id:
-            raise RequestError(fault("out_of_order", "this request_id belongs to an earlier step of the episode"))
+            raise RequestError(fault("out_of_order", "this request_id belongs to an earlier step in the episode"))
 
 
 Key = tuple[str, str, str]  # owner, environment, episode id
@@ -149,7 +149,7 @@ class OpenEnv:
     # Episodes over HTTP.
 
     def _key(self, owner: str, env: str, episode_id: str) -> Key:
-        """Return the key of an episode. An empty id refers to the episode that the client started without an id."""
+        """Return the key for an episode. An empty id refers to the episode that the client started without an id."""
         return owner, env, episode_id or self._unnamed.get((owner, env), "")
 
     async def _find(self, dispatcher: Dispatcher, key: Key) -> OpenEnvEpisode:

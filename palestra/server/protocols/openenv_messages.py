@@ -18,7 +18,7 @@ MAX_ID_LENGTH = 255
 
 
 class ResetFields(NamedTuple):
-    """Fields of a reset request."""
+    """Fields in a reset request."""
 
     seed: int | None
     episode_id: str  # "" if the client did not send an id

@@ -29,7 +29,7 @@ MAX_UNANSWERED = 8  # maximum number of unanswered messages per connection; no f
 
 
 class OpenEnvConnection:
-    """WebSocket connection of an OpenEnv client."""
+    """WebSocket connection to an OpenEnv client."""
 
     def __init__(self, dispatcher: Dispatcher, env: str, owner: str, send: Send) -> None:
         self._dispatcher = dispatcher

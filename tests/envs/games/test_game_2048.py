@@ -31,7 +31,7 @@ def parse_board(board: object) -> list[list[int]]:
 
 
 def put(env: Game2048, *rows: str) -> None:
-    """Replace the board of a game."""
+    """Replace a game's board."""
     env.cells = [0 if cell == "." else int(cell).bit_length() - 1 for row in rows for cell in row.split()]
     env.initial_rank = max(env.cells)
 

@@ -99,7 +99,7 @@ def test_a_query_stops_at_the_same_step_everywhere() -> None:
 
 
 def test_memory_use_is_limited() -> None:
-    """Memory use is measured in a separate process, because the peak of this process includes other tests."""
+    """Memory use is measured in a separate process, because this process's peak includes other tests."""
     code = (
         "import resource\n"
         "from palestra.envs.sql.domains import DOMAINS\n"

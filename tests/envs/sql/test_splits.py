@@ -1,4 +1,4 @@
-"""Test that the splits of the generated SQL environments share no task."""
+"""Test that the splits in the generated SQL environments share no task."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_any_reply_can_be_parsed(reply: str) -> None:
 
 
 class Page(HTMLParser):
-    """Collect the clickable elements of an HTML page."""
+    """Collect the clickable elements on an HTML page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

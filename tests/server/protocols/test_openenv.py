@@ -341,6 +341,6 @@ def test_limits() -> None:
         assert (full.status, full.data["code"]) == (503, "capacity")
         with SocketClient(server) as talk:
             assert talk.request("reset")["data"]["code"] == "CAPACITY_REACHED"
-            until(lambda: server.number("sessions") == 0)  # the lease of the first session has expired
+            until(lambda: server.number("sessions") == 0)  # the first session's lease has expired
             assert plain.step("x", episode_id="a").data["cause"] == "expired"
             assert talk.request("reset")["type"] == "observation"
