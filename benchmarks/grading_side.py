@@ -18,7 +18,7 @@ from sides import serve_commands
 
 
 class Palestra:
-    """`grade_math` and `grade_code` with default settings; programs run isolated."""
+    """`grade_math` and `grade_code` with default settings; programs run in the sandbox."""
 
     def __init__(self) -> None:
         from palestra.grading import grade_code, grade_math

@@ -66,7 +66,7 @@ class AgentGymEnv(AdapterEnv):
         left = dict(options or {})
         task = left.pop("data_idx", None)
         if left:
-            raise BadValue(f"AgentGym environments accept only the option data_idx, got {', '.join(map(str, left))}")
+            raise BadValue(f"AgentGym environments accept only the data_idx option, got {', '.join(map(str, left))}")
         if task is not None and (isinstance(task, bool) or not isinstance(task, int) or task < 0):
             raise BadValue(f"data_idx must be a non-negative integer, got {task!r}")
         if task is not None and seed is None:

@@ -36,7 +36,7 @@ def base_url(url: str, scheme: str) -> str:
 
 
 class JsonHttpClient:
-    """HTTP client with one connection. After a timeout or error, it is closed, so that late data is never read."""
+    """HTTP client with one connection, which is closed after a timeout or error, so that late data is never read."""
 
     def __init__(self, base: str, token: str | None, timeout: float) -> None:
         parts = urlsplit(base)

@@ -32,7 +32,7 @@ class Backend(ABC):
 
     @abstractmethod
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` in `loop` whenever `collect(0)` may return replies. Return a function that stops this."""
+        """Call `callback` in `loop` whenever `collect(0)` may return replies. Return a function that ends the calls."""
 
     @abstractmethod
     def close(self) -> None:

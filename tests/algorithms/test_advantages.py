@@ -148,7 +148,7 @@ def test_group_advantages_are_centered(batch: list[Episode]) -> None:
         advantages = algorithm.advantages(batch).advantages
         for group in {e.group for e in batch}:
             assert abs(sum(row[0] for row, e in zip(advantages, batch, strict=True) if e.group == group)) < 1e-6
-        assert all(len(set(row)) == 1 for row in advantages), "every turn of an episode has the same advantage"
+        assert all(len(set(row)) == 1 for row in advantages), "every turn in an episode has the same advantage"
 
 
 def defined_gae(rewards: Sequence[float], values: Sequence[float], gamma: float, lam: float, end: float) -> list[float]:
@@ -186,7 +186,7 @@ def test_ppo(batch: list[Episode], gamma: float, lam: float, beta: float) -> Non
         if clear_cut(wanted, keys):
             normal = PPO(gamma=gamma, lam=lam, kl=beta, kl_in="reward", normalize_per_env=per_env).advantages(batch)
             assert close(normal.advantages, defined_standard(wanted, keys), 1e-5)
-            assert normal.returns == result.returns, "the targets of the critic must not be normalized"
+            assert normal.returns == result.returns, "the critic's targets must not be normalized"
 
 
 @given(episodes(), units)

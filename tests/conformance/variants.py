@@ -1,4 +1,4 @@
-"""Ids that are checked in full, and variants of them that have shorter checks."""
+"""Ids that are checked in full, and their variants, which have shorter checks."""
 
 from __future__ import annotations
 

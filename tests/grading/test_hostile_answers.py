@@ -1,4 +1,4 @@
-"""Test that answers designed to hang, crash or deceive a grader get a grade and do not affect later grades."""
+"""Test that answers designed to hang, crash or deceive a grader are graded and do not affect later grades."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_tasks_from_an_async_iterator() -> None:
 
     async def tasks() -> AsyncIterator[Task]:
         for seed in range(9):
-            await gate.acquire()  # start at most two episodes more than the consumer has received
+            await gate.acquire()  # start at most two more episodes than the consumer has received
             yield Task(env_id="game:GuessTheNumber-v0-easy", seed=seed)
 
     async def main() -> None:

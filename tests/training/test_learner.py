@@ -244,7 +244,7 @@ def test_metrics_per_environment() -> None:
 
 
 def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
-    """Return the KL from the initial model of these tests to the current one, over the sampled tokens."""
+    """Return the KL from the initial model in these tests to the current one, over the sampled tokens."""
     (micro,) = learner.micro_batches(to_batch(trajectories))
     with torch.no_grad():
         now = learner.policy.score(micro).logprobs[micro.mask]

@@ -304,7 +304,7 @@ def test_sft_learns_and_writes_a_run(stores: Path, tmp_path: Path) -> None:
     expert = str(stores / "expert.jsonl.gz")
     config = tiny(tmp_path / "run", algorithm="sft", data=expert, env=GAME, epochs=4, lr=1e-2, **rare)
     run = train(config, log=messages.append)
-    assert [row["step"] for row in run.rows] == list(range(-1, 12)), "4 passes of 24 trajectories, 8 per update"
+    assert [row["step"] for row in run.rows] == list(range(-1, 12)), "4 passes over 24 trajectories, 8 per update"
     assert run.rows[-1]["epoch"] == 4.0
     assert run.rows[-1]["loss"] < 0.7 * run.rows[1]["loss"]
     assert "eval_success" in run.rows[0]

@@ -137,12 +137,12 @@ def test_the_page_is_self_contained_and_describes_the_run(tmp_path: Path) -> Non
     assert seen.outside == []
     assert "url(" not in text
     assert "@import" not in text
-    assert "<script" not in text, "the text of an agent must be escaped"
+    assert "<script" not in text, "an agent's text must be escaped"
     assert "<script>alert(1)</script>" in seen.text
     assert "Guess <a> number & win." in seen.text
     for words in ("12 of 12 steps, finished", "before training", "30.0%", "after 12 steps", "85.0%", "80.0% to 90.0%"):
         assert words in seen.text
-    assert "1 steps" in seen.text, "the number of steps without learning signal must be displayed"
+    assert "1 steps" in seen.text, "the number of steps without a learning signal must be displayed"
     assert "5 turns" in seen.text
     assert "palestra train --system 'a <b> & c'" in seen.text
     assert text.count('class="changed"') == 4  # env, steps, horizon, lr

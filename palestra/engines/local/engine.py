@@ -20,8 +20,8 @@ from palestra.optional import require
 if TYPE_CHECKING:
     from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
-SMALL_MODEL = 20_000_000  # parameters; in smaller models, torch threads spend more time synchronizing than computing
-LARGE_MODEL = 500_000_000  # parameters; in larger models, a few tokens keep a GPU busy
+SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
+LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 

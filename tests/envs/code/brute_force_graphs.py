@@ -108,7 +108,7 @@ def tree(c: Choices, parents: list[int]) -> Any:
         return sum(sum(i in ancestors(j)[1:] for j in range(n)) >= c["depth"] for i in range(n))
     if c["goal"] == "independent":
         return max(sum(s) for s in subsets(n) if not any(i and parents[i] in s for i in s))
-    # A set of nodes is connected if exactly one of them has no parent in the set.
+    # In a tree, a set of nodes is connected if exactly one node in the set has no parent in it.
     parts = [s for s in subsets(n) if sum(parents[i] not in s for i in s) == 1]
     return max(sum(-i if i % 2 else i for i in part) for part in parts)
 
