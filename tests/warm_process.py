@@ -32,12 +32,13 @@ from typing import Any, TextIO
 PRELOAD = ("matplotlib.backends.backend_agg", "matplotlib.figure", "palestra.cli", "palestra.evals")
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
 _LOCK = threading.Lock()
+_RUN, _NEW_PROCESS = subprocess.run, subprocess.Popen  # tests replace those in `subprocess` by the functions below
 
 
 def Popen(command: Sequence[str], *, text: bool = True, **options: Any) -> Any:  # noqa: N802  # as in subprocess
     """Start a program in a fork of the warm process, or in a new process if there is no warm process."""
     if _template() is None:
-        return subprocess.Popen(command, text=text, **options)
+        return _NEW_PROCESS(command, text=text, **options)
     return _Fork(command, text=text, **options)
 
 
@@ -120,7 +121,7 @@ class _Fork:
 def run(command: Sequence[str], *, capture_output: bool = False, check: bool = False, **options: Any) -> Any:
     """Return the exit code and the output of a program as a `subprocess.CompletedProcess`."""
     if _template() is None:
-        return subprocess.run(command, capture_output=capture_output, check=check, **{**options, "text": True})
+        return _RUN(command, capture_output=capture_output, check=check, **{**options, "text": True})
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         streams: dict[str, Any] = {"stdout": out, "stderr": err} if capture_output else {}
         code = Popen(command, **streams, **options).wait()

@@ -31,11 +31,11 @@ COMMON: dict[str, Any] = {
     "episodes": 20,
     "group_size": 4,
     "concurrency": 8,
-    "eval_every": 3,
+    "eval_every": 2,
     "eval_episodes": 8,
     "save_every": 2,
     "max_tokens": 8,
-    "steps": 3,
+    "steps": 2,
     "warm_start": 0,
     "target_kl": 0.0,
     "epochs": 1,
@@ -88,7 +88,7 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
         folder = Path(two[name]["out"])
         one = train(from_mapping({**two[name], "out": str(tmp_path / name)}))
         alone, together = rows_of(one.folder), rows_of(folder)
-        assert len(alone) == len(together) == 4
+        assert len(alone) == len(together) == 3
         assert any(row.get("signal") for row in alone), "at least one step must have a learning signal"
         for row, other in zip(alone, together, strict=True):
             assert row == pytest.approx(other, rel=2e-3, abs=1e-4), name
@@ -98,10 +98,10 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
         assert [len(list(read(part))) for part in parts] == [10, 10]
 
     # A run with two processes can resume with one, because checkpoints do not depend on the number of processes.
-    longer = {**two["ppo"], "steps": 4}
+    longer = {**two["ppo"], "steps": 3}
     gone_on = train(from_mapping(longer))
     never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))
-    assert rows_of(gone_on.folder)[-1] == pytest.approx(rows_of(never_left.folder)[-1], rel=5e-3, abs=1e-3)
+    assert rows_of(gone_on.folder)[-1] == pytest.approx(rows_of(never_left.folder)[-1], rel=2e-2, abs=5e-3)
 
 
 @pytest.mark.slow

@@ -109,6 +109,7 @@ def test_lora_on_chosen_layers() -> None:
     assert adapted == {"q_proj", "v_proj"}
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # on CPUs without bfloat16 instructions
 def test_small_steps_add_up_in_bfloat16() -> None:
     """Check that updates of 1e-4, each too small to change a bfloat16 weight of 0.5, accumulate."""
     layer = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
