@@ -265,7 +265,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
     assert "resumed" not in capsys.readouterr().err
 
 
-LONG = [*TINY, "--steps", "6", "--warm-start", "96", "--warm-lr", "0.01", "--out", "run"]
+LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--out", "run"]
 # SIGINT is tested in a new process, because the program must set its own handler.
 START = {signal.SIGINT: subprocess.Popen, signal.SIGKILL: warm_process.Popen}
 
@@ -275,7 +275,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, An
     """Return the curve of an uninterrupted run."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
     assert main(["train", *LONG, "--out", str(out), "--quiet"]) == 0
-    return curve(str(out))
+    rows = curve(str(out))
+    assert all(row["signal"] for row in rows if row["step"] >= 0), "a run that learns nothing resumes trivially"
+    return rows
 
 
 @pytest.mark.slow
