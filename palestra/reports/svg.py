@@ -9,6 +9,7 @@ from html import escape
 from itertools import pairwise
 
 MOST = 240  # maximum points per line; longer lines are downsampled
+SMALLEST_RANGE = 1e-300  # smaller ranges would underflow when they are divided into steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ def draw(chart: Chart) -> str:
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Return about `count` round numbers from `low` to `high`."""
-    if not high > low:
+    if not high - low > SMALLEST_RANGE:
         return [low]
     raw = (high - low) / max(1, count)
     power = 10.0 ** math.floor(math.log10(raw))

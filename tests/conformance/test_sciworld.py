@@ -82,7 +82,7 @@ def test_every_id_states_its_budget_and_accepts_actions(env_id: str) -> None:
         prompt, info = env.reset(seed=2)
         assert env.example_action() in prompt
         assert f"You have {env.max_turns} turns" in prompt
-        assert info["variation"] in TYPES[info["task"]].split(spec.kwargs["split"])
+        assert info["variation"] in TYPES[info["task"]].split(spec.kwargs.get("data_split", "train"))
         assert env.reward_range == spec.reward_range
         assert env.step("").info["invalid"] == "format"
         assert "invalid" not in env.step(env.example_action()).info

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palestra.errors import BadValue, MissingExtra, StoreFailed
@@ -269,6 +269,7 @@ def test_incomplete_checkpoints_are_ignored(tmp_path: Path) -> None:
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False)
 
 
+@example(0.0, 5e-324, 5)
 @given(NUMBERS, NUMBERS, st.integers(1, 10))
 def test_ticks_are_few_round_numbers_within_the_range(one: float, other: float, count: int) -> None:
     low, high = sorted((one, other))
