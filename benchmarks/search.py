@@ -110,7 +110,7 @@ def measure_queries(index: Index, queries: list[str]) -> dict[str, float]:
 
 
 def recall(hits: list[list[int]], corpus: Path, queries: list[str], k1: float, b: float) -> float:
-    """Return the fraction of exact top hits, over all queries, that are in `hits`."""
+    """Return the recall of `hits`: the fraction of the exact top results, over all queries, that they contain."""
     term_of = analyser("english")
     query_terms = [Counter(term for w in raw_words(query) if (term := term_of(w)) is not None) for query in queries]
     wanted = {term for counts in query_terms for term in counts}

@@ -53,7 +53,7 @@ class Palestra:
         asyncio.run(main())
 
     def cell(self, calls: int) -> float:
-        """Return the median milliseconds per session cell."""
+        """Return the median time per executed cell, in milliseconds."""
         with self.sandbox.session(echo=True) as session:
             session.run("x = 1")
             times = []

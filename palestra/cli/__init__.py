@@ -1,4 +1,4 @@
-"""The `palestra` command. Each verb has its own module, which is imported only when the verb is used.
+"""The `palestra` command. Each subcommand has its own module, which is imported only when it is used.
 
 A usage error prints a one-sentence message without a traceback and exits with code 2.
 """

@@ -27,7 +27,7 @@ class MicroBatch:
     rows: list[list[TrainingSample]]
     prefix: Tensor  # [1, S]; its tokens are not in the loss
     ids: Tensor
-    segments: Tensor  # index within the row of the sample that each token belongs to; -1 for padding
+    segments: Tensor  # index of each token's sample within the row; -1 for padding
     positions: Tensor  # position of each token within its sample
     mask: Tensor  # bool; True for tokens in the loss (those that the policy sampled)
     packed: bool = False

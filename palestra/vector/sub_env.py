@@ -74,7 +74,7 @@ class SubEnv(Env):
         return result.observation
 
     def close(self) -> None:
-        """Return the env to its vector."""
+        """Release the env, so that its vector environment can use it again."""
         if self._acquired:
             self._acquired = False
             self.vector._free.append(self.index)

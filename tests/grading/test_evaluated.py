@@ -1,4 +1,4 @@
-"""Test which answers count as evaluated, and that graders with `evaluated=True` reject calculations."""
+"""Test which answers are fully evaluated (5, not 2 + 3), and that `evaluated=True` rejects other expressions."""
 
 from __future__ import annotations
 

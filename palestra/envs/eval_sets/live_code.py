@@ -94,7 +94,7 @@ class _Selection:
 
 
 def open_dated_rows(source: Source, start: str | None, end: str | None) -> Rows:
-    """Open the rows from a source whose `contest_date` lies between two dates."""
+    """Load the rows of a source with a `contest_date` between two dates."""
     rows = open_rows(source)
     if start is None and end is None:
         return rows

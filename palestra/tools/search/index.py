@@ -28,7 +28,7 @@ from palestra.tools.search.passages import Hit, Passage
 
 MODES = ("bm25", "dense", "hybrid")
 MAX_TERMS = 256  # maximum number of terms in a query; further terms are ignored, to bound the search time
-PAGE_REACH = 500  # maximum number of passages before a hit, and after it, that `page` returns
+PAGE_REACH = 500  # maximum number of passages that `page` returns on each side of a hit
 HYBRID_DEPTH = 100  # number of hits from each ranking that a hybrid search combines
 _SHORT = 4096  # posting lists up to this length are always traversed
 _SLACK = 1e-5  # relative margin for floating-point rounding errors
