@@ -62,13 +62,18 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Enable oneDNN again, which torch disables at the first bfloat16 product on a CPU without bfloat16 instructions.
+    """Undo changes of process-wide state that would affect other tests in this process.
 
-    Other tests compare runs in this process with runs in a new process, where it is enabled.
+    torch disables oneDNN at the first bfloat16 product on a CPU without bfloat16 instructions, but runs in this process
+    are compared with runs in new processes, where it is enabled. Worker processes import the modules of `--import`,
+    which exist only during the test that wrote them.
     """
     torch = sys.modules.get("torch")
     if torch is not None and not torch._C._get_mkldnn_enabled():
         torch._C._set_mkldnn_enabled(True)
+    plugins = sys.modules.get("palestra.plugins")
+    if plugins is not None:
+        plugins._imported.clear()
 
 
 @pytest.hookimpl(optionalhook=True)
