@@ -23,7 +23,7 @@ AREA = {
         "required": ["base", "height"],
     },
 }
-ACCEPTED = [
+ACCEPTED: list[dict[str, dict[str, Any]]] = [
     {
         "geometry.area": {
             "base": [10],

@@ -79,7 +79,7 @@ def test_all_instructions_are_covered() -> None:
 
 
 def test_grade() -> None:
-    wanted = [("punctuation:no_comma", {}), ("detectable_format:title", {})]
+    wanted: list[tuple[str, dict[str, Any]]] = [("punctuation:no_comma", {}), ("detectable_format:title", {})]
     assert grade_instructions("<<T>>\nText", wanted).correct
     half = grade_instructions("Text", wanted)
     assert (half.correct, half.score) == (False, 0.5)
@@ -88,7 +88,7 @@ def test_grade() -> None:
 
 
 def test_loose_grading_ignores_the_first_line() -> None:
-    wanted = [("punctuation:no_comma", {})]
+    wanted: list[tuple[str, dict[str, Any]]] = [("punctuation:no_comma", {})]
     reply = "Sure, here it is:\nNo commas here."
     assert not grade_instructions(reply, wanted).correct
     assert grade_instructions(reply, wanted, loose=True).correct

@@ -59,7 +59,7 @@ def test_aime25(tmp_path: Path) -> None:
 
 
 def test_gpqa_shuffles_the_options_of_each_row(gpqa: Path) -> None:
-    env = palestra.make("eval:GPQA", mirror=gpqa)
+    env: Any = palestra.make("eval:GPQA", mirror=gpqa)
     assert env.num_tasks == 40
     letters: Counter[str] = Counter()
     for seed in range(40):
@@ -77,7 +77,7 @@ def test_gpqa_shuffles_the_options_of_each_row(gpqa: Path) -> None:
 
 
 def test_gpqa_answers(gpqa: Path) -> None:
-    env = palestra.make("eval:GPQA", mirror=gpqa)
+    env: Any = palestra.make("eval:GPQA", mirror=gpqa)
     env.reset(seed=3)
     item = env.unwrapped.item
     letter, wrong = item.answer, next(one for one in "ABCD" if one != item.answer)

@@ -407,7 +407,7 @@ def test_keywords_are_checked(tmp_path: Path) -> None:
 
 def test_the_prompt_without_our_instructions_is_the_question(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "data.jsonl", math_rows(3))
-    env = palestra.make("math:File-v0", path=str(path), question="problem", format_note=False)
+    env: Any = palestra.make("math:File-v0", path=str(path), question="problem", format_note=False)
     prompt, _ = env.reset(seed=0)
     assert text_of(prompt) == env.unwrapped.item.question
     generated, _ = palestra.make("math:Arithmetic-v0-easy", format_note=False).reset(seed=0)

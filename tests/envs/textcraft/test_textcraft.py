@@ -154,7 +154,7 @@ def test_goals_of_the_splits_are_disjoint() -> None:
 
 def test_the_task_is_the_goal() -> None:
     env = palestra.make("textcraft:Depth2-v0")
-    ids = {}
+    ids: dict[str, str] = {}
     for seed in range(300):
         _, info = env.reset(seed=seed)
         assert ids.setdefault(info["goal"], info["task_id"]) == info["task_id"]
@@ -162,7 +162,7 @@ def test_the_task_is_the_goal() -> None:
 
 
 def test_all_goals_are_numbered_by_depth() -> None:
-    env = palestra.make("textcraft:All-v0", order="agentgym")
+    env: Any = palestra.make("textcraft:All-v0", order="agentgym")
     infos = [env.reset(seed=seed)[1] for seed in range(env.num_tasks)]
     assert len({info["goal"] for info in infos}) == env.num_tasks
     assert [info["depth"] for info in infos] == sorted(info["depth"] for info in infos)
@@ -188,7 +188,7 @@ def test_feedback_of_agentgym_hides_recipes() -> None:
 
 
 def test_the_expert_solves_every_goal_with_the_rules_of_agentgym() -> None:
-    env = palestra.make("textcraft:All-v0", feedback="agentgym", order="agentgym")
+    env: Any = palestra.make("textcraft:All-v0", feedback="agentgym", order="agentgym")
     for seed in range(0, env.num_tasks, 9):
         env.reset(seed=seed)
         step = env.step(env.expert_action())

@@ -205,9 +205,8 @@ def test_goals_of_files_have_the_order_of_webshop(folder: Path) -> None:
     expected = read_goals(folder, products, human=False)
     random.seed(233)
     random.shuffle(expected)
-    shop = palestra.make(
-        "webshop:Shop-v0", folder=str(folder), products=None, human=False, data_split="all"
-    ).unwrapped.shop
+    env: Any = palestra.make("webshop:Shop-v0", folder=str(folder), products=None, human=False, data_split="all")
+    shop = env.unwrapped.shop
     assert shop.goals == expected
     shop.goals = expected * (2_000 // len(expected) + 1)
     assert shop.split("test") == range(500)
