@@ -114,8 +114,10 @@ def _finish(old: Path, folder: Path) -> None:
         return
     delete_written(old)
     for path in sorted(old.rglob("*")) if old.exists() else []:
-        target = folder / path.relative_to(old)
-        if path.is_file() and not target.exists():
+        if path.is_symlink() or not path.is_dir():
+            target = folder / path.relative_to(old)
+            while target.exists() or target.is_symlink():
+                target = target.with_name(f"{target.name}.old")
             target.parent.mkdir(parents=True, exist_ok=True)
             path.rename(target)
     shutil.rmtree(old, ignore_errors=True)

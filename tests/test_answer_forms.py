@@ -113,7 +113,6 @@ def test_forms(family: str, reply: str, reference: str, accepted: bool) -> None:
 
 @lru_cache
 def new_item(name: str) -> ReasoningGym:
-    pytest.importorskip("reasoning_gym")
     env = cast(ReasoningGym, palestra.make(f"rg:{name}"))
     env.reset(seed=3)
     return env

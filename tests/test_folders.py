@@ -159,11 +159,14 @@ def test_replacing_a_folder_preserves_other_files(tmp_path: Path) -> None:
     folder, new = tmp_path / "best", tmp_path / ".best.part"
     written(folder, {"weights": "old", "old-only": "old"})
     (folder / "notes.txt").write_text("mine")
-    written(new, {"weights": "new"})
+    (folder / "license").write_text("my license")
+    written(new, {"weights": "new", "license": "new"})
     replace_folder(new, folder)
     assert damage(folder) is None
     assert {path.name: path.read_text() for path in folder.iterdir() if path.name != MANIFEST} == {
         "weights": "new",
+        "license": "new",
+        "license.old": "my license",
         "notes.txt": "mine",
     }
     folder.rename(tmp_path / ".best.old")  # killed between the two renames

@@ -102,7 +102,7 @@ class WorkerPool:
 
     @property
     def ready(self) -> bool:
-        """Whether every group has a worker that accepts sessions."""
+        """True if every group has a worker that accepts sessions."""
         return all(any(w.group is g and w.process.ready and not w.retired for w in self.workers) for g in self._groups)
 
     def place(self, family: str) -> Worker | None:
