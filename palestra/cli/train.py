@@ -24,11 +24,12 @@ from palestra.folders import check_unused
 from palestra.optional import require
 from palestra.plugins import import_modules
 from palestra.registry import get_spec
-from palestra.training.config import SECTIONS, TrainConfig
+from palestra.training.config import TrainConfig
 from palestra.training.recipe import DEFAULT_ALGORITHM, from_mapping, merge, read_recipe
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import BARS, FILE, read
 from palestra.training.reporting.run_folder import holds_run, last_checkpoint, read_run
+from palestra.training.sections import SECTIONS
 
 if TYPE_CHECKING:
     from palestra.training.run import TrainingRun

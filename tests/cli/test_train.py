@@ -17,9 +17,9 @@ import pytest
 from palestra.algorithms import algorithm_names, get_algorithm
 from palestra.algorithms.options import flat_name
 from palestra.cli import main
-from palestra.training.config import SECTIONS
 from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.reporting.metrics import read
+from palestra.training.sections import SECTIONS
 from tests import warm_process
 
 GAME = "game:GuessTheNumber-v0-easy"

@@ -12,9 +12,10 @@ import pytest
 from palestra.algorithms import GRPO, GRPOConfig, algorithm_names, get_algorithm, register
 from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
-from palestra.training.config import SECTIONS, EnvConfig, TrainConfig
+from palestra.training.config import TrainConfig
 from palestra.training.config_values import parse_weight
 from palestra.training.recipe import FLAT, from_mapping, merge, read_recipe
+from palestra.training.sections import SECTIONS, EnvConfig
 
 GAME = "game:GuessTheNumber-v0-easy"
 URL = "http://host:8100/game:Wordle-v0-easy"

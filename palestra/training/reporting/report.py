@@ -18,11 +18,11 @@ from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.optional import require
 from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
-from palestra.training.config import SECTIONS
 from palestra.training.config_values import auto_value
 from palestra.training.recipe import DEFAULT_ALGORITHM
 from palestra.training.reporting.console import clock
 from palestra.training.reporting.run_folder import Row, RunRecord, read_run, sample_episodes
+from palestra.training.sections import SECTIONS
 
 if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory

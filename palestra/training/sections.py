@@ -1,0 +1,355 @@
+"""Sections of the training config: one dataclass per table of a TOML recipe. Does not import torch.
+
+Each field is a flag of `palestra train` and a keyword argument of `palestra.train`. `palestra.training.config` combines
+the sections and checks the settings that concern several of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from palestra.algorithms.options import check_options, option
+from palestra.errors import BadValue
+from palestra.training.config_values import parse_weight
+from palestra.training.horizon import HorizonSchedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Base class for config sections. Options are validated on construction."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig(Section):
+    """`[env]` section: the environments to train on and how they are run."""
+
+    name: tuple[str, ...] = option(
+        (),
+        "Environment to train on: an id, module:Class or a URL, optionally followed by =WEIGHT to set how "
+        "often it is sampled; repeatable.",
+        flag="env",
+    )
+    kwargs: dict[str, Any] = option(
+        None,
+        "Keyword arguments for every environment as a JSON object, for example '{\"max_turns\": 12}'.",
+        flag="env_kwargs",
+    )
+    tools: tuple[str, ...] = option((), "Tools that the agent may call, for example python or search (default: none).")
+    max_tool_calls: int = option(0, "Maximum number of tool calls per episode; 0 means no limit.", at_least=0)
+    wrappers: tuple[Any, ...] = option(
+        (),
+        "Wrappers to apply to every environment, innermost first: registered names or module:Class, for "
+        "example to customize rewards.",
+    )
+    backend: Literal["inline", "thread", "process", "ray"] = option(
+        "inline",
+        "Backend that runs the environments: inline (in the trainer's event loop), thread, process or "
+        "ray; use 'process' for environments that need a lot of CPU time.",
+        flag="env_backend",
+        choices=("inline", "thread", "process", "ray"),
+    )
+    workers: int = option(
+        0,
+        "Number of threads, processes or Ray actors that run environments; 0 uses one per CPU core.",
+        flag="env_workers",
+        at_least=0,
+    )
+    step_timeout: float = option(
+        0.0,
+        "Maximum number of seconds per environment step; if exceeded, the episode fails; 0 means no limit.",
+        at_least=0,
+    )
+    reset_timeout: float = option(
+        0.0,
+        "Maximum number of seconds per environment reset; if exceeded, the episode fails; 0 means no limit.",
+        at_least=0,
+    )
+    imports: tuple[str, ...] = option(
+        (),
+        "Python module to import before training, for example one that registers environments or "
+        "algorithms; repeatable.",
+        flag="import",
+    )
+    curriculum: float = option(
+        0.0,
+        "Success rate at which training adds the next environment, with the --env options ordered from "
+        "easy to hard; 0 trains on all of them from the start.",
+        at_least=0,
+        at_most=1,
+    )
+    horizon: str = option(
+        "none",
+        "Maximum number of turns per episode: a number, a schedule such as 5,10,15@100 (next value every "
+        "100 steps), or none to use the environment's limit.",
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kwargs", self.kwargs or {})
+        super().__post_init__()
+        HorizonSchedule.parse(self.horizon)
+        _ = self.weights
+        if self.max_tool_calls and not self.tools:
+            raise BadValue("max_tool_calls requires tools, for example --tools python --max-tool-calls 5")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Sampling weight for each environment."""
+        return dict(parse_weight(text) for text in self.name)
+
+    @property
+    def schedule(self) -> HorizonSchedule:
+        return HorizonSchedule.parse(self.horizon)
+
+    @property
+    def all_wrappers(self) -> tuple[Any, ...]:
+        """Wrappers applied to every environment, innermost first: the tools, then `wrappers`."""
+        if not self.tools:
+            return self.wrappers
+        return ("Tools", {"tools": list(self.tools), "max_calls": self.max_tool_calls or None}), *self.wrappers
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Section):
+    """`[model]` section: the model to train."""
+
+    name: str = option(
+        "default:0.1M",
+        "Model to train: a local folder, a Hugging Face id, the folder of a training run, or default:SIZE "
+        "for a small untrained model.",
+        flag="model",
+    )
+    dtype: Literal["float32", "bfloat16"] = option(
+        "float32",
+        "Data type of the model weights: float32, or bfloat16, which halves their memory on a GPU while "
+        "the optimizer keeps float32 copies.",
+        choices=("float32", "bfloat16"),
+    )
+    lora_rank: int = option(
+        0,
+        "Rank of LoRA adapters to train instead of all weights, which saves memory; 0 trains all weights.",
+        at_least=0,
+    )
+    lora_alpha: float = option(0.0, "Scaling factor alpha for the LoRA adapters; 0 means twice the rank.", at_least=0)
+    lora_targets: str = option(
+        "",
+        "Comma-separated names of the layers that get LoRA adapters, for example q_proj,v_proj (default: "
+        "all linear layers).",
+    )
+    gradient_checkpointing: Literal["auto", "on", "off"] = option(
+        "auto",
+        "Recompute activations in the backward pass to save memory: on, off, or auto, which does so only "
+        "for large micro-batches.",
+        choices=("auto", "on", "off"),
+    )
+
+    @property
+    def trained(self) -> bool:
+        """False for the untrained default:SIZE models; all other models are assumed to be pretrained."""
+        return not self.name.startswith("default:")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig(Section):
+    """`[sampling]` section: settings for playing episodes."""
+
+    episodes: int = option(
+        256,
+        "Number of episodes per training step; more episodes make the updates less noisy.",
+        untrained=512,
+        at_least=1,
+    )
+    group_size: int = option(
+        8,
+        "Number of episodes per task, all with the same seed; grpo and rloo need at least 2.",
+        untrained=1,
+        at_least=1,
+    )
+    concurrency: int = option(
+        256,
+        "Maximum number of episodes that run at the same time; lower it if memory runs out.",
+        untrained=512,
+        at_least=1,
+    )
+    max_tokens: int = option(512, "Maximum number of tokens per model reply.", untrained=16, at_least=1)
+    temperature: float = option(
+        1.0, "Sampling temperature in training and evaluation; lower values make replies less random.", at_least=0
+    )
+    top_p: float = option(
+        1.0,
+        "Nucleus sampling: sample only from the most likely tokens whose total probability reaches this "
+        "value; 1 samples from all tokens.",
+        above=0,
+        at_most=1,
+    )
+    system: str = option("", "System prompt at the start of every conversation (default: none).")
+    asynchronous: bool = option(
+        False, "Collect episodes while the model is being updated; use this if episodes are slow or vary in length."
+    )
+    staleness: int = option(
+        4,
+        "Maximum age, in training steps, of the samples that an update trains on; used only with --asynchronous.",
+        at_least=0,
+    )
+    retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)
+    engine: str = option(
+        "local", "Inference engine that generates the replies: local, or the name of a registered engine."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig(Section):
+    """`[optimizer]` section: settings for updating the weights."""
+
+    name: Literal["adamw", "muon"] = option(
+        "adamw",
+        "Optimizer: adamw, or muon, which updates weight matrices with Muon and all other parameters with AdamW.",
+        flag="optimizer",
+        untrained="muon",
+        choices=("adamw", "muon"),
+    )
+    lr: float = option(
+        1e-6, "Peak learning rate, which is reached at the end of the warm-up.", untrained=5e-3, at_least=0
+    )
+    lr_warmup: int = option(
+        8, "Number of training steps during which the learning rate increases linearly to its peak.", at_least=0
+    )
+    lr_final: float = option(
+        0.2, "Learning rate at the last step, as a fraction of the peak learning rate.", at_least=0
+    )
+    weight_decay: float = option(0.0, "Weight decay coefficient for AdamW; 0 disables weight decay.", at_least=0)
+    max_grad_norm: float = option(
+        1.0, "Maximum norm to which gradients are clipped; lower it if training is unstable.", untrained=0.3, above=0
+    )
+    epochs: int = option(
+        1,
+        "Number of passes over the samples in each training step, or over the whole data for sft, dpo and agentevol.",
+        at_least=1,
+    )
+    minibatches: int = option(
+        1, "Number of optimizer updates per pass over the samples of a training step.", untrained=8, at_least=1
+    )
+    token_budget: int = option(
+        16384, "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
+    )
+    packing: bool = option(
+        False,
+        "Pack several short samples into one row instead of padding them; only models with standard "
+        "attention support this.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartConfig(Section):
+    """`[warm_start]` section: supervised training of an untrained model before RL."""
+
+    episodes: int = option(
+        -1,
+        "Number of episodes by a scripted player to imitate before RL; -1 means 3000 for an untrained "
+        "model and 0 otherwise.",
+        flag="warm_start",
+        at_least=-1,
+    )
+    epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
+    batch: int = option(32, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
+    lr: float = option(1.2e-2, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
+    observations: bool = option(
+        True,
+        "During the warm start, also train on the tokens in observations, which teaches an untrained "
+        "model the environment's language.",
+        flag="warm_observations",
+    )
+    player: Literal["random", "expert"] = option(
+        "random",
+        "Scripted player to imitate in the warm start: 'random' teaches only the action format, 'expert' also "
+        "teaches the strategy.",
+        flag="warm_player",
+        choices=("random", "expert"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig(Section):
+    """`[eval]` section: evaluation on held-out tasks during training."""
+
+    every: int = option(
+        10,
+        "Number of training steps between evaluations; 0 evaluates only before the first and after the last step.",
+        flag="eval_every",
+        at_least=0,
+    )
+    episodes: int = option(
+        256,
+        "Number of episodes per evaluation; more episodes make the success rate more precise.",
+        flag="eval_episodes",
+        at_least=1,
+    )
+    env: tuple[str, ...] = option(
+        (), "Environment to evaluate on instead of the training environments; repeatable.", flag="eval_env"
+    )
+    kwargs: dict[str, Any] = option(
+        None,
+        "Keyword arguments for the --eval-env environments as a JSON object, for example '{\"max_turns\": 12}'.",
+        flag="eval_env_kwargs",
+    )
+    seed: int = option(
+        900_000, "Seed from which the held-out seeds of the evaluation tasks are derived.", flag="eval_seed"
+    )
+    target: float = option(
+        0.0,
+        "Stop training once the success rate on held-out tasks, from 0 to 1, reaches this value; 0 always "
+        "runs all steps.",
+        at_least=0,
+        at_most=1,
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kwargs", self.kwargs or {})
+        super().__post_init__()
+        if self.kwargs and not self.env:
+            raise BadValue("eval_env_kwargs requires eval_env; use --eval-env ID --eval-env-kwargs JSON")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Section):
+    """`[run]` section: number of steps, output folder and hardware settings."""
+
+    out: str = option("", "Folder of the run (default: runs/ENV-ALGORITHM-SEED).")
+    seed: int = option(0, "Random seed for tasks, sampling, minibatches and the initial weights.")
+    steps: int = option(
+        80,
+        "Number of training steps; for sft and dpo, number of updates, where 0 means --epochs passes over the data.",
+        at_least=0,
+    )
+    save_every: int = option(10, "Number of training steps between checkpoints.", at_least=1)
+    keep: int = option(2, "Number of most recent checkpoints to keep; the best model is kept separately.", at_least=0)
+    store: bool = option(
+        True,
+        "Store the trajectories from every step in the run's `trajectories` folder; turn this off to save disk space.",
+    )
+    device: str = option(
+        "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
+    )
+    threads: int = option(
+        0,
+        "Number of CPU threads that PyTorch uses; 0 means 1 for a small model on the CPU and PyTorch's "
+        "default otherwise.",
+        at_least=0,
+    )
+    tensorboard: bool = option(False, "Also write the metrics as TensorBoard event files.")
+    wandb: bool = option(False, "Also log the metrics to Weights & Biases, offline unless you are logged in.")
+
+
+SECTIONS: Mapping[str, type[Section]] = {
+    "env": EnvConfig,
+    "model": ModelConfig,
+    "sampling": SamplingConfig,
+    "optimizer": OptimizerConfig,
+    "warm_start": WarmStartConfig,
+    "eval": EvalConfig,
+    "run": RunConfig,
+}
