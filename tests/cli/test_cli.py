@@ -46,6 +46,11 @@ def test_envs_lists_every_id() -> None:
     table = palestra_cli("envs").stdout
     for env_id in palestra.list_envs():
         assert env_id in table
+    row = next(line for line in table.splitlines() if "logic:Rules-v0-d2 " in line)
+    spec = palestra.get_spec("logic:Rules-v0-d2")
+    rates = (spec.expert_success, spec.random_success, spec.echo_success, spec.constant_success)
+    assert row.split()[2:6] == [f"{rate:.3f}" for rate in rates]
+    assert row.endswith(f"[{spec.rates_reason}]")
 
 
 def test_envs_as_json_and_by_pattern() -> None:
