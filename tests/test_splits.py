@@ -104,13 +104,16 @@ def test_evaluations_use_the_test_split() -> None:
     assert entry.name == WORDLE
 
 
-def test_conformance_finds_a_leak() -> None:
+@pytest.mark.parametrize(("registered", "given"), [({"leaky": True}, {}), ({}, {"leaky": True})])
+def test_conformance_finds_a_leak(registered: dict[str, Any], given: dict[str, Any]) -> None:
     palestra.register(
-        "splits:Pick-v0", Pick, splits=("train", "test"), leaky=True, reward_range=(0.0, 1.0), random_success=0.0
+        "splits:Pick-v0", Pick, splits=("train", "test"), reward_range=(0.0, 1.0), random_success=0.0, **registered
     )
     try:
         with pytest.raises(ConformanceError, match="is that of seed"):
-            palestra.check_env("splits:Pick-v0", episodes=3)
+            palestra.check_env("splits:Pick-v0", kwargs=given, episodes=3)
+        with pytest.raises(ConformanceError, match="is that of seed"):
+            palestra.check_env(palestra.make("splits:Pick-v0", **given), episodes=3)
     finally:
         palestra.unregister("splits:Pick-v0")
 

@@ -19,6 +19,7 @@ from palestra.conformance.splits import splits
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec
+from palestra.spec import SPLITS, EnvSpec
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
 UNEARNED_EPISODES = 8  # number of episodes for the spot checks with the echo and constant players
@@ -168,18 +169,27 @@ def _subject(target: object, kwargs: dict[str, Any]) -> Subject:
         factory = EnvFactory(target, kwargs=kwargs)
         importable = "://" in target or _importable(*spec.entry_point.split(":"))
         return Subject(
-            factory, f"palestra.make({target!r}{keywords})", stated, _picklable(factory) if importable else None
+            factory,
+            f"palestra.make({target!r}{keywords})",
+            stated,
+            _picklable(factory) if importable else None,
+            _split_maker(spec, lambda split: EnvFactory(target, kwargs={**kwargs, "split": split})()),
         )
     if isinstance(target, Env):
         if kwargs:
             raise BadValue("`kwargs` needs an environment name or class; an Env instance is already constructed")
         code = repr(target) if target.spec is None else f"palestra.make({target.spec.id!r})"
         args, named = target._call
-        return Subject(target.spawn, code, target.spec, _rebuilder(type(target), args, named))
+        make_split = _split_maker(target.spec, lambda split: target.spawn(split=split))
+        return Subject(target.spawn, code, target.spec, _rebuilder(type(target), args, named), make_split)
     if callable(target):
         code = f"{getattr(target, '__name__', repr(target))}({keywords.removeprefix(', ')})"
         return Subject(lambda: _construct(target, kwargs), code, None, _rebuilder(target, (), kwargs))
     raise BadValue(f"check_env needs an environment name, an Env, or a callable that returns one; got {target!r}")
+
+
+def _split_maker(spec: EnvSpec | None, maker: Callable[[str | None], Env]) -> Callable[[str | None], Env] | None:
+    return maker if spec is not None and set(spec.splits) == set(SPLITS) else None
 
 
 def _construct(target: Callable[..., Any], kwargs: dict[str, Any]) -> Env:

@@ -46,6 +46,9 @@ class Subject:
     code: str  # Python expression that builds the environment
     spec: EnvSpec | None
     factory: Callable[[], Env] | None  # builds the environment in a fresh process; None if that is impossible
+    make_split: Callable[[str | None], Env] | None = (
+        None  # builds the environment with `split=`; None if it has no splits
+    )
     busy_since: float = 0.0  # start time of the current call, for the watchdog; 0 if no call is running
     current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of the current call
 
