@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.errors import BadValue
 from palestra.grading import AssertTest, CallTest, Grade, grade_code, read_tests
 from palestra.parsing import fenced, read_program

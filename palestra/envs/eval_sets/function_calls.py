@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.envs.tasks.files import DictTable, read_path
 from palestra.envs.tasks.hub import unreachable_reason
 from palestra.envs.tasks.rows import Rows, local_path

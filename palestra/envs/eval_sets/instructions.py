@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.errors import BadValue
 from palestra.grading import Grade
 from palestra.grading.instructions import CHECKS, grade_instructions

@@ -12,7 +12,8 @@ from typing import Any, NoReturn, Unpack
 
 from palestra.envs.code.problems import CodeProblems
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions
 from palestra.envs.tasks.rows import Rows, open_rows
 from palestra.envs.tasks.source import Source, Table
 from palestra.errors import BadValue, DataMissing

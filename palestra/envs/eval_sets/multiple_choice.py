@@ -8,7 +8,8 @@ from random import Random
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.errors import BadValue
 from palestra.grading import Grade
 from palestra.parsing import last_boxed, last_tagged

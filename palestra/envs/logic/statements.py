@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, get_cell
+from palestra.envs.tasks.cells import cell_text, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.errors import BadValue
 from palestra.grading import Grade
 from palestra.parsing import clip, plain
@@ -33,12 +34,15 @@ class Statements(DataTask):
     """Statements from a dataset; their facts and rules are in the same column or in a separate one (`context=`)."""
 
     def __init__(self, *, answer: str = "answer", context: str | None = None, **options: Unpack[DataOptions]) -> None:
+        self.context = context  # before super().__init__, which calls `task_columns`
         super().__init__(**options)
         self.answer = answer
-        self.context = context
         self.rows.require_column(answer, "answer")
         if context is not None:
             self.rows.require_column(context, "context")
+
+    def task_columns(self) -> tuple[str, ...]:
+        return (self.question,) if self.context is None else (self.question, self.context)
 
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
         label = parse_label(get_cell(row, self.answer))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Unpack
 
 from palestra.envs.tasks.base import Item
-from palestra.envs.tasks.data import DataOptions, DataTask, cell_text, cell_texts, get_cell
+from palestra.envs.tasks.cells import cell_text, cell_texts, get_cell
+from palestra.envs.tasks.data import DataOptions, DataTask
 from palestra.envs.tasks.images import insert_images, load_images
 from palestra.errors import BadValue
 from palestra.grading import Grade, Grader, get_grader, grade
@@ -30,13 +31,16 @@ class MathProblems(DataTask):
         grader: str | Grader = "math",
         **options: Unpack[DataOptions],
     ) -> None:
+        self.images = images  # before super().__init__, which calls `task_columns`
         super().__init__(**options)
         self.answer = answer
         self.grader = get_grader(grader) if isinstance(grader, str) else grader
-        self.images = images
         self.rows.require_column(answer, "answer")
         if images is not None:
             self.rows.require_column(images, "images")
+
+    def task_columns(self) -> tuple[str, ...]:
+        return (self.question,) if self.images is None else (self.question, self.images)
 
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
         answers = self._answers(row)

@@ -8,6 +8,7 @@ several processes. `reset()` without a seed advances to the next position.
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,8 @@ from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.envs.tasks.order import position_of, row_at
 from palestra.envs.tasks.rows import Rows, open_rows
 from palestra.envs.tasks.source import Source
+from palestra.envs.tasks.splits import row_fingerprint
 from palestra.errors import BadValue
-from palestra.spec import fingerprint
-
-HOLD_OUT_SEED = 20_251_001  # seed for the order that determines which rows are held out
-MAX_HELD_OUT = 1_000  # rows
-MIN_ROWS = 16  # smaller datasets are not split
-_ABSENT = object()
 
 
 class DataOptions(TaskOptions, total=False):
@@ -95,12 +91,19 @@ class DataTask(TaskEnv):
             )
         )
         self.rows.require_column(question, "question")
-        self._split_rows = split_rows(len(self.rows), self.split)
         self.num_tasks = len(self._split_rows)
 
     def open_rows(self, source: Source) -> Rows:
         """Return the rows in the dataset; a subclass may join or select rows."""
         return open_rows(source)
+
+    def task_columns(self) -> tuple[str, ...]:
+        """Return the columns that identify a task; rows that agree in them are copies of the same question."""
+        return (self.question,)
+
+    @property
+    def _split_rows(self) -> Sequence[int]:
+        return self.rows.in_split(self.split, self.task_columns())
 
     @abstractmethod
     def make_item(self, row: Mapping[str, Any], key: str) -> Item:
@@ -116,9 +119,7 @@ class DataTask(TaskEnv):
         return super().start_episode(seed)
 
     def select(self, options: dict[str, Any]) -> Item:
-        item = self.draw(options)
-        self.task_id = fingerprint(item.key)
-        return item
+        return self.draw(options)  # only rows in `split` are sampled
 
     def draw(self, options: dict[str, Any]) -> Item:
         index = options.pop("index", None)
@@ -127,7 +128,9 @@ class DataTask(TaskEnv):
             self.index = self._row_at(position)
         else:
             self.index = self._check_index(index)
-        return self.make_item(self.rows[self.index], f"{self.rows.source.name}[{self.index}]")
+        row = self.rows[self.index]
+        self.task_id = row_fingerprint(row, self.task_columns())
+        return self.make_item(row, f"{self.rows.source.name}[{self.index}]")
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         if seed is None and options and "index" in options:
@@ -148,15 +151,11 @@ class DataTask(TaskEnv):
         place = position
         if self.shuffle:
             place = row_at(position, self.num_tasks, seed=self.shuffle_seed, epoch=self.epoch)
-        if self.num_tasks == len(self.rows):
-            return place
-        return row_at(self._split_rows[place], len(self.rows), seed=HOLD_OUT_SEED, epoch=0)
+        return self._split_rows[place]
 
     def _place_in_split(self, row: int) -> int:
         """Return a row's position among the rows in the split, without shuffling."""
-        if self.num_tasks == len(self.rows):
-            return row
-        return self._split_rows.index(position_of(row, len(self.rows), seed=HOLD_OUT_SEED, epoch=0))
+        return bisect_left(self._split_rows, row)
 
     def _check_index(self, index: object) -> int:
         if isinstance(index, bool) or not hasattr(index, "__index__"):
@@ -164,67 +163,11 @@ class DataTask(TaskEnv):
         number = int(index.__index__())
         if not 0 <= number < len(self.rows):
             raise BadValue(f"{self.rows.source.name} has rows 0 to {len(self.rows) - 1}, got index {number}")
-        if self.num_tasks != len(self.rows):
-            place = position_of(number, len(self.rows), seed=HOLD_OUT_SEED, epoch=0)
-            if place not in self._split_rows:
-                raise BadValue(f"row {number} of {self.rows.source.name} does not belong to split {self.split!r}")
+        place = self._place_in_split(number)
+        if place == self.num_tasks or self._split_rows[place] != number:
+            raise BadValue(f"row {number} of {self.rows.source.name} does not belong to split {self.split!r}")
         return number
 
     def random_row(self) -> Mapping[str, Any]:
         """Return a random row for the random player; its answer is well-formed but usually wrong for this question."""
         return self.rows[self.player_rng.randrange(len(self.rows))]
-
-
-def split_rows(rows: int, split: str | None) -> range:
-    """Return the rows in a split as positions in a fixed shuffled order; one eighth (at most 1,000 rows) is held out.
-
-    Datasets with fewer than 16 rows are not split.
-    """
-    held_out = min(rows // 8, MAX_HELD_OUT) if rows >= MIN_ROWS else 0
-    if split is None or not held_out:
-        return range(rows)
-    return range(held_out) if split == "test" else range(held_out, rows)
-
-
-def get_cell(row: Mapping[str, Any], column: str) -> Any:
-    """Return the value of a column; a dotted name accesses nested values (`reward_model.ground_truth`, `answers.0`)."""
-    if column in row:
-        return row[column]
-    value: Any = row
-    for name in column.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(name, _ABSENT)
-        elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdigit() and int(name) < len(value):
-            value = value[int(name)]
-        else:
-            value = _ABSENT
-        if value is _ABSENT:
-            raise BadValue(f"the row has no column {column!r}; its columns are {', '.join(map(str, row))}")
-    return value
-
-
-def cell_text(value: Any) -> str:
-    """Return the text of a question, which may be a string, a number or a list of chat messages."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Sequence) and value and all(isinstance(m, Mapping) and "content" in m for m in value):
-        return "\n\n".join(cell_text(message["content"]) for message in value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    raise BadValue(f"a question must be text, got {type(value).__name__}; select another column with question=")
-
-
-def cell_texts(value: Any) -> list[str]:
-    """Return the accepted answers in a cell: text, a number, a list, or an object with aliases as in TriviaQA."""
-    if isinstance(value, Mapping):
-        candidates = [value.get(key) for key in ("value", "text", "aliases", "answer", "answers")]
-        return list(
-            dict.fromkeys(text for candidate in candidates if candidate is not None for text in cell_texts(candidate))
-        )
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, Sequence):
-        return list(dict.fromkeys(text for element in value for text in cell_texts(element)))
-    if value is None:
-        return []
-    return [str(value)]

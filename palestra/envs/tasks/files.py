@@ -14,7 +14,7 @@ import json
 import re
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,20 @@ class ConcatenatedTable:
                 return table[index]
             index -= len(table)
         raise IndexError(index)
+
+
+def iter_rows(table: Table, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
+    """Yield all rows; columns other than `columns` may be missing, because reading them can take long."""
+    if isinstance(table, ConcatenatedTable):
+        for part in table.tables:
+            yield from iter_rows(part, columns)
+    elif isinstance(table, ArrowTable) and hasattr(table.table, "features"):
+        yield from table.table.select_columns([name for name in columns if name in table.columns])
+    elif isinstance(table, ArrowTable):
+        for batch in table.table.select([name for name in columns if name in table.columns]).to_batches():
+            yield from batch.to_pylist()
+    else:
+        yield from (table[index] for index in range(len(table)))
 
 
 def without_decoding(dataset: Any) -> ArrowTable:

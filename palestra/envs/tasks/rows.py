@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from palestra.envs.tasks.files import read_path
+from palestra.envs.tasks.files import iter_rows, read_path
 from palestra.envs.tasks.hub import load_from_hub
 from palestra.envs.tasks.source import MIRROR, Source, Table
+from palestra.envs.tasks.splits import row_fingerprint, split_rows
 from palestra.errors import BadValue, DataMissing
 
 
 class Rows:
     """The rows from a source. Copies share the rows, and a pickle contains only the source."""
 
-    __slots__ = ("folder", "source", "table")
+    __slots__ = ("_splits", "folder", "source", "table")
 
     def __init__(self, source: Source, table: Table, folder: Path | None) -> None:
         self.source = source
         self.table = table
         self.folder = folder  # image paths are relative to this folder
+        self._splits: dict[tuple[str, ...], Sequence[int]] = {}
 
     def __len__(self) -> int:
         return len(self.table)
@@ -38,6 +41,16 @@ class Rows:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
         return self
+
+    def in_split(self, split: str | None, columns: tuple[str, ...]) -> Sequence[int]:
+        """Return the numbers of the rows in a split, in ascending order; `columns` identify a question."""
+        if split is None:
+            return range(len(self))
+        key = (split, *columns)
+        if key not in self._splits:
+            rows = iter_rows(self.table, [column for column in self.table.columns if _is_part(column, columns)])
+            self._splits[key] = split_rows([row_fingerprint(row, columns) for row in rows], split)
+        return self._splits[key]
 
     def require_column(self, column: str, keyword: str) -> None:
         """Raise BadValue if `column` does not exist; `keyword` is the name of the argument that selects the column."""
@@ -52,6 +65,11 @@ class Rows:
             f"{self.source.name} has no column {column!r}; its columns are {', '.join(self.table.columns)}. "
             f"Select one with {keyword}=.{hint}"
         )
+
+
+def _is_part(column: str, names: Sequence[str]) -> bool:
+    """Return whether one of the names, which may be dotted, refers to this column or to a value in it."""
+    return any(column in (name, name.partition(".")[0]) for name in names)
 
 
 _cache: dict[Any, Rows] = {}

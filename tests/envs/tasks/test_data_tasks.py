@@ -173,6 +173,39 @@ def test_without_a_seed_the_first_episode_starts_an_epoch(tmp_path: Path) -> Non
     assert [seeded.reset()[1]["seed"] for _ in range(3)] == [4, 5, 6]
 
 
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_copies_of_a_question_are_in_the_same_split(write: Any, tmp_path: Path) -> None:
+    rows = [*math_rows(60), *({**row, "problem": f" {row['problem'].upper()}"} for row in math_rows(60))]
+    place = write(tmp_path / f"rows.{'jsonl' if write is write_jsonl else 'parquet'}", rows)
+    used: dict[str, set[int]] = {}
+    tasks: dict[str, set[str]] = {}
+    for split in ("train", "test"):
+        env = palestra.make("math:File-v0", path=place, split=split)
+        infos = [env.reset(seed=seed)[1] for seed in range(env.num_tasks or 0)]
+        used[split], tasks[split] = ({info[key] for info in infos} for key in ("index", "task_id"))
+        assert len(used[split]) == env.num_tasks
+        assert len(tasks[split]) == len(used[split]) // 2
+        assert env.reset(options={"index": min(used[split])})[1]["index"] == min(used[split])
+    assert used["train"] | used["test"] == set(range(120))
+    assert not used["train"] & used["test"]
+    assert not tasks["train"] & tasks["test"]
+    assert len(tasks["test"]) == 7
+    with pytest.raises(BadValue, match="does not belong to split 'test'"):
+        env.reset(options={"index": min(used["train"])})
+
+
+def test_the_same_text_with_another_figure_or_theory_is_another_question(tmp_path: Path) -> None:
+    figures = [{"problem": "<image>Find x.", "answer": "3", "figure": f"{i}.png"} for i in range(40)]
+    for column, count in ((None, 40), ("figure", 35)):
+        env = palestra.make(
+            "math:File-v0", path=write_jsonl(tmp_path / "f.jsonl", figures), images=column, split="train"
+        )
+        assert env.num_tasks == count
+    theories = [{"theory": f"Bob is {i} feet tall.", "question": "Bob is tall.", "answer": "True"} for i in range(40)]
+    place = write_jsonl(tmp_path / "t.jsonl", theories)
+    assert palestra.make("logic:File-v0", path=place, context="theory", split="test").num_tasks == 5
+
+
 @pytest.mark.parametrize("wrong", [-1, 12, "3", 1.0, True])
 def test_a_wrong_index_is_rejected(wrong: Any, tmp_path: Path) -> None:
     env = palestra.make("math:File-v0", path=write_jsonl(tmp_path / "r.jsonl", math_rows(12)))
