@@ -167,7 +167,8 @@ class _ChatSession(AgentSession):
         if self._conversation is None:
             return []
         ids = self._conversation.next(self._observation_message(self._conversation, observation, info)).ids
-        return ids if self._chat.window is None or len(ids) <= self._chat.window else []
+        # A prompt that exceeds the context is cut, with room for the token before which a critic evaluates it.
+        return ids if self._chat.window is None else ids[: self._chat.window - 1]
 
     def close(self) -> None:
         if not self._closed:

@@ -61,6 +61,7 @@ async def run_episode(
                 if not turns:
                     raise
                 turns[-1] = _truncate(turns[-1], str(err))
+                final_prompt = session.next_prompt(observation, info)
                 success = False
                 break
             replied = perf_counter()

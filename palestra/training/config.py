@@ -55,10 +55,24 @@ class TrainConfig:
             raise BadValue(f"episodes ({sampling.episodes}) must be a multiple of group_size ({sampling.group_size})")
         if algorithm.needs_groups and sampling.group_size < 2:
             raise BadValue(f"{algorithm.name} compares the episodes of a group, so group_size must be at least 2")
+        if algorithm.trainer == "online":
+            self._check_filters()
         if sampling.asynchronous and algorithm.trainer != "online":
             raise BadValue(f"{algorithm.name} has no asynchronous trainer; remove --asynchronous")
         if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:
             raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds; remove --no-store")
+
+    def _check_filters(self) -> None:
+        """Raise BadValue if sampling excludes tokens: the policy gradient assumes that every token can be sampled."""
+        for name, neutral in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
+            value = getattr(self.sampling, name, neutral)
+            if value != neutral and self.sampling.temperature > 0:
+                flag = name.replace("_", "-")
+                raise BadValue(
+                    f"{name}={value:g} samples from a filtered distribution, but {self.algorithm.name} computes "
+                    f"probabilities without the filter, which biases its gradient. Use --{flag} {neutral:g}; to sample "
+                    "less randomly, lower --temperature"
+                )
 
     def _resolve_defaults(self) -> None:
         """Set the options whose default depends on the algorithm and on whether the model is trained."""

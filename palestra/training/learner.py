@@ -20,12 +20,12 @@ from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy
 
 
-def learning_rate(config: TrainConfig, step: int, *, steps: int | None = None) -> float:
-    """Return the learning rate at `step`: linear warm-up, then linear decay over `steps` (default: the whole run)."""
+def learning_rate(config: TrainConfig, step: int, *, steps: int) -> float:
+    """Return the learning rate at `step`: linear warm-up, then linear decay until `steps`, then constant."""
     optimizer = config.optimizer
     if step < optimizer.lr_warmup:
         return optimizer.lr * (step + 1) / (optimizer.lr_warmup + 1)
-    rest = max(1, (config.run.steps if steps is None else steps) - optimizer.lr_warmup)
+    rest = max(1, steps - optimizer.lr_warmup)
     return optimizer.lr * (1 - (1 - optimizer.lr_final) * min(1.0, (step - optimizer.lr_warmup) / rest))
 
 
@@ -46,6 +46,7 @@ class Learner:
         self.config = config
         self.reference = reference
         self.distributed = distributed or DistributedContext()
+        self.lr_steps = config.optimizer.lr_steps or config.run.steps  # a resumed run restores the initial value
         self.optimizer = Optimizer(
             config.optimizer.name, policy.model, policy.critic, weight_decay=config.optimizer.weight_decay
         )
@@ -57,6 +58,10 @@ class Learner:
         if not isinstance(algorithm, PolicyGradient):
             raise BadValue(f"{algorithm.name} computes no advantages; use a policy-gradient algorithm such as rebn")
         return algorithm
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate at `step`."""
+        return learning_rate(self.config, step, steps=self.lr_steps)
 
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""

@@ -15,7 +15,6 @@ from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
 from palestra.training import data
 from palestra.training.config import TrainConfig
-from palestra.training.learner import learning_rate
 from palestra.training.run import TrainingRun
 from palestra.training.step import cloning_step, preference_step, score_at_temperature_one
 from palestra.training.trainer import Trainer
@@ -65,10 +64,10 @@ class OfflineTrainer(Trainer, Generic[E]):
         batch = config.algorithm.config.batch
         started = perf_counter()
         indices = data.batch_at(step, count=len(self.examples), batch=batch, seed=config.run.seed)
-        lr = learning_rate(config, step)
+        lr = self.learner.learning_rate(step)
         async with self.engine.paused():
             learned = self.update([self.examples[i] for i in indices], lr)
-            await self.publish()
+            self.unpublished = True  # the weights are published when episodes are played
         return {
             "epoch": (step + 1) / data.updates_per_pass(len(self.examples), batch),
             "examples": len(indices),

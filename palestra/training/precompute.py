@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
     """Fill the old, proximal and reference log-probs and the critic values that are needed; return the filled columns.
 
-    The engine reports log-probs at temperature 1 and top-p 1; with other sampling settings, they are recomputed.
+    The engine reports log-probs at temperature 1; at other temperatures, they are recomputed.
     """
-    sampling = learner.config.sampling
-    rescore = sampling.temperature != 1.0 or sampling.top_p != 1.0
+    rescore = learner.config.sampling.temperature != 1.0
     critic = learner.policy.critic is not None
     columns = {"old_logprobs"}
     if stale:

@@ -85,7 +85,7 @@ class EnvConfig(Section):
     horizon: str = option(
         "none",
         "Maximum number of turns per episode: a number, a schedule such as 5,10,15@100 (next value every "
-        "100 steps), or none to use the environment's limit.",
+        "100 steps) or 5@50,10@200,15 (after 50 and after 200 more steps), or none to use the environment's limit.",
     )
 
     def __post_init__(self) -> None:
@@ -219,7 +219,13 @@ class OptimizerConfig(Section):
         8, "Number of training steps during which the learning rate increases linearly to its peak.", at_least=0
     )
     lr_final: float = option(
-        0.2, "Learning rate at the last step, as a fraction of the peak learning rate.", at_least=0
+        0.2, "Learning rate at the end of the decay, as a fraction of the peak learning rate.", at_least=0
+    )
+    lr_steps: int = option(
+        0,
+        "Number of training steps after which the learning rate reaches --lr-final and stays there; 0 uses the --steps "
+        "with which the run was started, also if it is later continued with more steps.",
+        at_least=0,
     )
     weight_decay: float = option(0.0, "Weight decay coefficient for AdamW; 0 disables weight decay.", at_least=0)
     max_grad_norm: float = option(

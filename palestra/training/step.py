@@ -21,7 +21,7 @@ from palestra.rollout.samples import TrainingSample, to_batch
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.batch import MicroBatch, minibatches, staleness, with_observations
-from palestra.training.learner import Learner, learning_rate
+from palestra.training.learner import Learner
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
 
@@ -44,7 +44,7 @@ def reinforcement_step(
     episodes = to_episodes(trajectories, samples, final_values(learner, trajectories), algorithm.level)
     shards = learner.distributed.gather(episodes)
     advantages = algorithm.advantages([episode for shard in shards for episode in shard])
-    metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learning_rate(config, step)}
+    metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learner.learning_rate(step)}
     if not advantages.signal:
         return metrics  # all advantages are zero, so the gradient would be zero
     first, count = sum(map(len, shards[: learner.distributed.rank])), sum(map(len, shards))

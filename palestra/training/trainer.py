@@ -85,6 +85,7 @@ class Trainer(ABC):
         self._lock = ExitStack()  # held by the main process until the run ends
         self.best = -1.0
         self.step = 0
+        self.unpublished = False  # whether the engine must receive the weights before it samples
         self._env_provider: EnvProvider | None = None
         try:
             self._set_up(resume)
@@ -107,6 +108,7 @@ class Trainer(ABC):
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
             self.step, self.best = state["step"], state["best"]
+            self.learner.lr_steps = state["lr_steps"]
             self.load_state(state)
             self.log(f"resumed from {last} at step {self.step}")
         self.metrics = (Metrics if self.distributed.is_main else MetricsInMemory)(
@@ -200,6 +202,7 @@ class Trainer(ABC):
 
     async def publish(self) -> None:
         """Make the engine use the current weights for sampling."""
+        self.unpublished = False
         async with self.engine.paused():
             if self.engine.shares_weights:
                 self.learner.policy.update_sampler()
@@ -238,6 +241,8 @@ class Trainer(ABC):
 
     async def play(self, tasks: list[Task]) -> RolloutResult:
         """Play `tasks` with the current weights; with several processes, play only this process's shard."""
+        if self.unpublished:
+            await self.publish()
         result = await collect(self.agent(), self.distributed.shard(tasks), **self.rollout_options)
         if not result.trajectories or result.stopped is not None:
             raise EngineFailed(f"the rollout stopped early: {result.stopped or 'no episode finished'}")
@@ -357,7 +362,7 @@ class Trainer(ABC):
 
     def _save(self, step: int) -> None:
         config = json.dumps(self.config.to_dict())
-        state = {"step": step, "best": self.best, "config": config, **self.state()}
+        state = {"step": step, "best": self.best, "lr_steps": self.learner.lr_steps, "config": config, **self.state()}
         checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
         if self.distributed.is_main:
             checkpoint.prune(self.folder, self.config.run.keep)

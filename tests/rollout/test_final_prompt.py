@@ -14,10 +14,11 @@ from palestra.wrappers import Horizon
 ENV = "game:GuessTheNumber-v0-hard"
 
 
-def _play(horizon: int | None, guesses: list[str]) -> palestra.rollout.Trajectory:
+def _play(horizon: int | None, guesses: list[str], *, max_context: int | None = None) -> palestra.rollout.Trajectory:
     engine = ScriptedEngine(lambda _: guesses.pop(0), tokenizer=ByteTokenizer())
     wrappers = [] if horizon is None else [lambda env: Horizon(env, horizon)]
-    result = asyncio.run(collect(ChatAgent(engine), [Task(env_id=ENV, seed=3)], wrappers=wrappers))
+    agent = ChatAgent(engine, max_context=max_context)
+    result = asyncio.run(collect(agent, [Task(env_id=ENV, seed=3)], wrappers=wrappers))
     return result.trajectories[0]
 
 
@@ -37,3 +38,16 @@ def test_truncated_episode_stores_the_next_prompt() -> None:
 
 def test_finished_episode_has_no_final_prompt() -> None:
     assert _play(None, ["no number"]).final_prompt == ()
+
+
+def test_a_full_context_stores_the_next_prompt() -> None:
+    """Check that a critic can estimate the value of the state in which the context was full."""
+    guesses = [rf"\boxed{{{n}}}" for n in (1, 2, 3)]
+    third = _play(3, list(guesses)).turns[2].action.calls[0].prompt_ids
+    for room in (10, -5):  # the third prompt fits into the context without room for a reply, or not at all
+        window = len(third) + room
+        cut = _play(None, list(guesses), max_context=window)
+        assert cut.truncated
+        assert len(cut.turns) == 2
+        assert cut.turns[-1].info["ending"] == "context"
+        assert list(cut.final_prompt) == third[: window - 1]

@@ -94,6 +94,8 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "gamma": 1.5}, r"gamma must be in \[0, 1\], got 1.5"),
         ({"env": GAME, "algorithm": "rloo", "group_size": 1}, "group_size must be at least 2"),
         ({"env": GAME, "horizon": "5,10"}, "needs the number of steps per stage"),
+        ({"env": GAME, "horizon": "10,5@3"}, "must not decrease"),
+        ({"env": GAME, "top_p": 0.9}, "biases its gradient. Use --top-p 1"),
         ({"env": GAME, "env_backend": "threads"}, "env_backend must be one of inline, thread, process, ray"),
         ({"env": GAME, "env_kwargs": "[1]"}, "env_kwargs must be a JSON object|kwargs must be a JSON object"),
         ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls requires tools"),
