@@ -130,6 +130,7 @@ class PolicyEngine(Engine):
     """
 
     shares_weights: bool = False  # True: the engine samples from the trainer's tensors, so publish(None, ...) suffices
+    supports_lora: bool = False  # True: the engine runs models with LoRA adapters; False: it needs merged weights
 
     @abstractmethod
     async def publish(self, weights: Weights | None, version: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,30 @@ def is_lora(name: str) -> bool:
     return ".lora_" in name
 
 
+@torch.no_grad()
+def copy_adapter(source: nn.Module, target: nn.Module) -> None:
+    """Copy the adapter weights of `source` to those of `target`. Every process must call this function."""
+    parameters = dict(target.named_parameters())
+    for name, p in source.named_parameters():
+        if is_lora(name):
+            parameters[name].copy_(full_tensor(p.detach()))
+
+
+def save_merged(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Save `weights` as a model without adapters in Hugging Face format; `model` has the adapters."""
+    # If this attribute is set, transformers saves only the adapter.
+    model._hf_peft_config_loaded = False
+    try:
+        model.save_pretrained(folder, state_dict=dict(weights))
+    finally:
+        model._hf_peft_config_loaded = True
+
+
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the name and value of every weight in the model, with adapters merged and shards gathered."""
+    """Yield the name and value of every weight in the model, with adapters merged and shards gathered.
+
+    Weights with a merged adapter are float32, because bfloat16 would round small updates away.
+    """
     adapted = {name: module for name, module in model.named_modules() if hasattr(module, "lora_A")}
     for name, p in model.named_parameters():
         if is_lora(name):
@@ -77,7 +99,7 @@ def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
         tensor = full_tensor(p.detach())
         owner = name.removesuffix(".base_layer.weight")
         if owner != name:
-            tensor = tensor + _delta(adapted[owner]).to(tensor.dtype)
+            tensor = tensor.float() + _delta(adapted[owner])
         yield name.replace(".base_layer.", "."), tensor
 
 

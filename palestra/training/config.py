@@ -76,13 +76,13 @@ class TrainConfig:
 
     def _resolve_defaults(self) -> None:
         """Set the options whose default depends on the algorithm and on whether the model is trained."""
-        trained = self.model.trained
+        trained, lora = self.model.trained, self.model.lora_rank > 0
         for name in SECTIONS:
             section = getattr(self, name)
-            values = auto_values(section, self.algorithm, trained=trained)
+            values = auto_values(section, self.algorithm, trained=trained, lora=lora)
             if values:
                 object.__setattr__(self, name, replace(section, **values))
-        values = auto_values(self.algorithm.config, self.algorithm, trained=trained)
+        values = auto_values(self.algorithm.config, self.algorithm, trained=trained, lora=lora)
         if values:
             object.__setattr__(self, "algorithm", type(self.algorithm)(replace(self.algorithm.config, **values)))
 

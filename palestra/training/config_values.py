@@ -11,20 +11,23 @@ from palestra.algorithms.base import Algorithm
 from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
 
+LORA_LR_FACTOR = 20  # LoRA needs a higher learning rate than full fine-tuning; published ratios are 10 to 100
 
-def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool) -> dict[str, Any]:
+
+def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool, lora: bool) -> dict[str, Any]:
     """Return values for the unset options whose default depends on the model."""
     return {
-        item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained)
+        item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained, lora=lora)
         for item in fields(config)
         if item.metadata.get("auto") and getattr(config, item.name) is None
     }
 
 
-def auto_value(pair: tuple[Any, Any], name: str, defaults: Mapping[str, Any], *, trained: bool) -> Any:
-    """Return an option's default value for an untrained or a trained model."""
+def auto_value(pair: Any, name: str, defaults: Mapping[str, Any], *, trained: bool, lora: bool) -> Any:
+    """Return an option's default value for an untrained or a trained model, with or without LoRA."""
     value = defaults.get(name, pair)
-    return value[trained] if isinstance(value, tuple) else value
+    value = value[trained] if isinstance(value, tuple) else value
+    return value * LORA_LR_FACTOR if name == "lr" and lora and trained else value
 
 
 def parse_weight(text: str) -> tuple[str, float]:

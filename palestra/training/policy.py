@@ -1,8 +1,9 @@
 """The model to train: load it and compute log-probs, entropies and critic values for the losses.
 
-By default the engine samples directly from the weights that are trained. If those are sharded, have LoRA adapters, or
-change while the engine samples (asynchronous training), `sampler` is a separate, full model without adapters, and
-`update_sampler` copies the trained weights into it.
+By default the engine samples directly from the weights that are trained, including LoRA adapters. If those are sharded
+or change while the engine samples (asynchronous training), `sampler` is a separate, full model, and `update_sampler`
+copies the trained weights into it. If the engine does not support LoRA, `sampler` has no adapters, and the weights that
+are copied into it have the adapters merged.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from palestra.engines.default_model import default_model
 from palestra.engines.local import loading
 from palestra.engines.local.transformers_runner import TransformersRunner
 from palestra.engines.model_folders import model_folder
+from palestra.engines.registry import get_engine
 from palestra.errors import BadValue
 from palestra.training import adapters, distributed, memory
 from palestra.training.batch import MicroBatch
@@ -71,11 +73,11 @@ class Policy(nn.Module):
 
     @property
     def has_lora(self) -> bool:
-        return bool(getattr(self.model, "peft_config", None))
+        return has_lora(self.model)
 
     @property
     def sampler(self) -> Any:
-        """The model that the engine samples from, which is a full transformers model without adapters."""
+        """The full transformers model that the engine samples from."""
         return self.model if self._sampler[0] is None else self._sampler[0]
 
     def separate_sampler(self) -> None:
@@ -88,6 +90,9 @@ class Policy(nn.Module):
         """Copy the trained weights to a separate sampler. Every process must call it while the engine is paused."""
         sampler = self._sampler[0]
         if sampler is None:
+            return
+        if has_lora(sampler):  # the base weights never change
+            adapters.copy_adapter(self.model, sampler)
             return
         parameters = dict(sampler.named_parameters())
         for name, tensor in adapters.merged_weights(self.model):
@@ -219,15 +224,24 @@ class Policy(nn.Module):
         """
         self.update_sampler()
         lora = adapters.adapter_state(self.model) if self.has_lora else None
+        merged = self.weights() if has_lora(self.sampler) else None
 
         def write(folder: Path) -> None:
             if lora is not None:
                 adapters.save_lora(self.model, lora, folder / ADAPTER)
             with quiet():
-                self.sampler.save_pretrained(folder)
+                if merged is None:
+                    self.sampler.save_pretrained(folder)
+                else:
+                    adapters.save_merged(self.sampler, merged, folder)
                 self.tokenizer.save_pretrained(folder)
 
         return write
+
+
+def has_lora(model: Any) -> bool:
+    """Return whether a transformers model has LoRA adapters."""
+    return bool(getattr(model, "peft_config", None))
 
 
 @contextmanager
@@ -265,9 +279,9 @@ def load_policy(
     loaded, tokenizer = _loaded(config, model if adapter is None and model is not None else config.model.name)
     several = context is not None and context.size > 1
     sampler = None
-    if config.model.lora_rank or several:
-        sampler = copy.deepcopy(loaded).requires_grad_(False)
     if config.model.lora_rank:
+        if not getattr(get_engine(config.sampling.engine), "supports_lora", False):
+            sampler = copy.deepcopy(loaded).requires_grad_(False)
         adapters.add_lora(
             loaded,
             rank=config.model.lora_rank,
@@ -277,6 +291,8 @@ def load_policy(
         )
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
+    if several and sampler is None:
+        sampler = copy.deepcopy(loaded).requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.run.seed)  # the critic's initial weights depend only on the seed
         policy = Policy(

@@ -47,10 +47,11 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
             options[key] = value
         else:
             raise BadValue(_unknown(key, kind))
-    trained = not str(tables.get("model", {}).get("name", "default:")).startswith("default:")
+    model = tables.get("model", {})
+    trained, lora = not str(model.get("name", "default:")).startswith("default:"), bool(model.get("lora_rank"))
     for key, default in kind.defaults.items():
         section, name = FLAT[key]
-        tables.setdefault(section, {}).setdefault(name, auto_value(default, key, {}, trained=trained))
+        tables.setdefault(section, {}).setdefault(name, auto_value(default, key, {}, trained=trained, lora=lora))
     if given is not None and options:
         raise BadValue(f"the config of {kind.name} and its options ({', '.join(options)}) cannot be given together")
     sections = {name: _section(name, table) for name, table in tables.items()}

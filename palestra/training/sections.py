@@ -213,7 +213,11 @@ class OptimizerConfig(Section):
         choices=("adamw", "muon"),
     )
     lr: float = option(
-        1e-6, "Peak learning rate, which is reached at the end of the warm-up.", untrained=5e-3, at_least=0
+        1e-6,
+        "Peak learning rate, which is reached at the end of the warm-up; with LoRA, the default for a pretrained "
+        "model is 20 times as high.",
+        untrained=5e-3,
+        at_least=0,
     )
     lr_warmup: int = option(
         8, "Number of training steps during which the learning rate increases linearly to its peak.", at_least=0

@@ -69,6 +69,14 @@ def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     assert TrainConfig(env=EnvConfig(name=(GAME,))) == from_mapping({"env": GAME})
 
 
+def test_lora_has_a_higher_default_learning_rate() -> None:
+    lora = {"model": "Qwen/Qwen3-1.7B", "lora_rank": 16}
+    assert from_mapping({"env": GAME, **lora}).optimizer.lr == pytest.approx(2e-5)
+    assert from_mapping({"algorithm": "sft", "data": "x", **lora}).optimizer.lr == pytest.approx(2e-4)
+    assert from_mapping({"env": GAME, **lora, "lr": 1e-6}).optimizer.lr == 1e-6
+    assert from_mapping({"env": GAME, **lora, "model": "default:1M"}).optimizer.lr == 5e-3
+
+
 def test_the_folder_is_named_after_the_run() -> None:
     assert from_mapping({"env": GAME, "seed": 3}).folder == Path("runs/GuessTheNumber-v0-easy-rebn-3")
     assert from_mapping({"env": GAME, "out": "x/y"}).folder == Path("x/y")

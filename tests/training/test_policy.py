@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import resource
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from palestra.engines import Sampling
+from palestra.engines import Sampling, registry
 from palestra.engines.default_model import default_model
 from palestra.engines.local.engine import LocalEngine
 from palestra.errors import BadValue, StoreFailed
@@ -22,6 +23,7 @@ from palestra.training.learner import Learner
 from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy, load_policy
 from palestra.training.step import reinforcement_step
+from tests.engines.policy_double import CopyEngine
 from tests.training.helpers import batch, config_of, learner_of
 
 torch.set_num_threads(1)
@@ -70,6 +72,43 @@ def test_the_engine_samples_from_the_model_with_lora() -> None:
     assert sampled_and_scored(without)[1] != pytest.approx(scored, abs=1e-3)
 
 
+@torch.no_grad()
+def _logits(model: Any) -> torch.Tensor:
+    """Return the logits for a text, computed in float64 so that only the rounding of the weights matters."""
+    return copy.deepcopy(model).double()(input_ids=torch.arange(40, 80)[None]).logits
+
+
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+def test_small_lora_updates_reach_the_sampler_in_bfloat16(separate: bool) -> None:
+    """Change the adapters by less than the spacing of the bfloat16 weights, and compare the effect on the logits."""
+    policy = load_policy(config_of(**{**LORA, "dtype": "bfloat16", "asynchronous": separate}))
+    assert (policy.sampler is policy.model) != separate
+    before = _logits(policy.model)
+    with torch.no_grad():
+        for name, p in policy.model.named_parameters():
+            if ".lora_B" in name:
+                p.normal_(std=1e-5, generator=torch.Generator().manual_seed(len(name)))
+    policy.update_sampler()
+    effect, reached = _logits(policy.model) - before, _logits(policy.sampler) - before
+    assert ((effect * reached).sum() / (effect**2).sum()).item() == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # on CPUs without bfloat16 instructions
+def test_the_engine_samples_from_a_bfloat16_model_with_lora() -> None:
+    policy = lora_learner(dtype="bfloat16").policy
+    sampled, scored, decoder = sampled_and_scored(policy)
+    assert decoder == "native"
+    assert sampled == pytest.approx(scored, abs=0.1)
+
+
+def test_an_engine_without_lora_support_samples_from_merged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.ENGINES, "registered", {"copy": CopyEngine})
+    policy = lora_learner(engine="copy").policy
+    sampled, scored, _ = sampled_and_scored(policy)
+    assert not any(".lora_" in name for name, _ in policy.sampler.named_parameters())
+    assert sampled == pytest.approx(scored, abs=1e-4)
+
+
 def test_only_lora_weights_change() -> None:
     learner = lora_learner()
     base, _ = default_model("0.1M", seed=0)
@@ -91,8 +130,14 @@ def test_a_lora_checkpoint_is_a_complete_model_and_resumes(tmp_path: Path) -> No
     checkpoint.save(learner, tmp_path / "step-1", {"step": 1})
     assert (tmp_path / "step-1" / "adapter" / "adapter_config.json").exists()
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "step-1")
+    weights = learner.policy.weights()
+    assert weights.keys() == dict(merged.named_parameters()).keys()
     for name, p in merged.named_parameters():
-        assert torch.equal(p, dict(learner.policy.sampler.named_parameters())[name])
+        assert torch.equal(p, weights[name])
+    prompt = torch.arange(40, 60)[None]
+    with torch.no_grad():
+        expected = learner.policy.model(input_ids=prompt).logits
+        assert torch.allclose(merged(input_ids=prompt).logits, expected, atol=1e-4)
 
     config = learner.config
     again = Learner(load_policy(config, str(tmp_path / "step-1")), config)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from palestra.engines.local import loading, runner
 from palestra.engines.local.attention import AttentionPart, AttentionPlanner, Heads, attend
 from palestra.engines.local.kv_cache import KVCache
+from palestra.engines.local.lora import LoRA, adapter_of, base_linear, fused
 from palestra.engines.local.runner import StepBatch, to_device
 
 SUPPORTED_MODELS = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
@@ -27,7 +28,10 @@ MAX_FUSED_PARAMETERS = 500_000_000  # fused copies of a larger model's projectio
 LINEAR_NAMES = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
 
 
-Linear = tuple[Tensor, Tensor | None]  # weight, bias
+class Linear(NamedTuple):
+    weight: Tensor
+    bias: Tensor | None
+    adapter: LoRA | None
 
 
 class Layer(NamedTuple):
@@ -80,17 +84,13 @@ class NativeRunner:
         for layer in model.model.layers:
             linears += [getattr(layer.self_attn, name, None) for name in LINEAR_NAMES[0]]
             linears += [getattr(layer.mlp, name, None) for name in LINEAR_NAMES[1]]
-        if (
-            any(type(linear) is not nn.Linear for linear in linears)
-            or type(model.model.embed_tokens) is not nn.Embedding
-        ):
-            return "its layers are wrapped (adapters or quantization)"
+        if any(base_linear(linear) is None for linear in linears) or type(model.model.embed_tokens) is not nn.Embedding:
+            return "its layers are wrapped (quantization, or adapters other than LoRA)"
         for module in model.modules():
             if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"):
                 return "it has forward hooks"
-        if any(
-            p.device != model.lm_head.weight.device or p.dtype != model.lm_head.weight.dtype for p in model.parameters()
-        ):
+        embedding = model.model.embed_tokens.weight
+        if any(p.device != embedding.device or p.dtype != embedding.dtype for p in model.parameters()):
             return "its parameters are on several devices or have several dtypes"
         return None
 
@@ -147,10 +147,12 @@ class NativeRunner:
     def _fused(self, modules: list[Any]) -> list[Linear]:
         """Return the projections, fused into one if the model is small enough to store them twice."""
         linears = [_linear(module) for module in modules]
-        biases = [bias for _, bias in linears if bias is not None]
+        biases = [linear.bias for linear in linears if linear.bias is not None]
         if not self._fuse or 0 < len(biases) < len(linears):
             return linears
-        return [(torch.cat([weight for weight, _ in linears]), torch.cat(biases) if biases else None)]
+        weights = [linear.weight for linear in linears]
+        adapter = fused([linear.adapter for linear in linears], [len(weight) for weight in weights])
+        return [Linear(torch.cat(weights), torch.cat(biases) if biases else None, adapter)]
 
     @torch.no_grad()
     def forward(self, batch: StepBatch) -> Tensor:
@@ -172,7 +174,7 @@ class NativeRunner:
         parts = self._planner.plan(start, stop, offset, size, decoding)
         hidden = self._decode(inputs[0], inputs[1], inputs[2], int(stop.max()) - 1, parts).index_select(0, inputs[3])
         hidden = F.rms_norm(hidden, self._norm.shape, self._norm, self._eps)
-        return F.linear(hidden, *self._head)
+        return _apply(hidden, self._head)
 
     def _decode(
         self, ids: Tensor, positions: Tensor, addresses: Tensor, max_position: int, parts: list[AttentionPart]
@@ -212,14 +214,22 @@ class NativeRunner:
 
 
 def _linear(module: Any) -> Linear:
-    return module.weight.detach(), None if module.bias is None else module.bias.detach()
+    base = base_linear(module)
+    assert base is not None  # noqa: S101  checked by `unsupported_reason`
+    return Linear(base.weight.detach(), None if base.bias is None else base.bias.detach(), adapter_of(module))
+
+
+def _apply(x: Tensor, linear: Linear) -> Tensor:
+    y = F.linear(x, linear.weight, linear.bias)
+    return y if linear.adapter is None else torch.addmm(y, F.linear(x, linear.adapter.a), linear.adapter.b.t())
 
 
 def _project(x: Tensor, linears: list[Linear]) -> Tensor:
-    return F.linear(x, *linears[0]) if len(linears) == 1 else torch.cat([F.linear(x, *each) for each in linears], 1)
+    return _apply(x, linears[0]) if len(linears) == 1 else torch.cat([_apply(x, each) for each in linears], 1)
 
 
 def _add_projection(residual: Tensor, x: Tensor, linear: Linear) -> Tensor:
-    weight, bias = linear
-    result = torch.addmm(residual, x, weight.t())
-    return result if bias is None else result.add_(bias)
+    if linear.adapter is not None:
+        return residual + _apply(x, linear)
+    result = torch.addmm(residual, x, linear.weight.t())
+    return result if linear.bias is None else result.add_(linear.bias)

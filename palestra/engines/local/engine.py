@@ -51,6 +51,7 @@ class LocalEngine(PolicyEngine):
     """
 
     shares_weights = True
+    supports_lora = True
 
     def __init__(
         self,
