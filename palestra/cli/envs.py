@@ -7,7 +7,7 @@ import json
 from itertools import groupby
 
 from palestra.cli.env_options import add_import, expand_names
-from palestra.registry import get_spec
+from palestra.registry import resolve_spec
 from palestra.spec import RATES_REASONS, EnvSpec
 
 PLAYERS = ("expert", "random", "echo", "constant")
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    specs = [get_spec(name) for name in expand_names(args.ids)]
+    specs = [resolve_spec(name) for name in expand_names(args.ids)]
     if args.json:
         print(json.dumps([spec.to_json() for spec in specs], indent=2))
         return 0

@@ -18,7 +18,7 @@ from palestra.conformance.recording import ANY_ACTION, Recording, Subject
 from palestra.conformance.splits import splits
 from palestra.core import Env
 from palestra.errors import BadValue
-from palestra.registry import EnvFactory, get_spec
+from palestra.registry import EnvFactory, get_spec, resolve_spec
 from palestra.spec import SPLITS, EnvSpec
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
@@ -173,7 +173,9 @@ def _subject(target: object, kwargs: dict[str, Any]) -> Subject:
             f"palestra.make({target!r}{keywords})",
             stated,
             _picklable(factory) if importable else None,
-            _split_maker(spec, lambda split: EnvFactory(target, kwargs={**kwargs, "split": split})()),
+            _split_maker(
+                resolve_spec(target, kwargs), lambda split: EnvFactory(target, kwargs={**kwargs, "split": split})()
+            ),
         )
     if isinstance(target, Env):
         if kwargs:

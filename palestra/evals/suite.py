@@ -32,7 +32,7 @@ from typing import Any, Literal
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue
 from palestra.evals.published import Published, parse_published
-from palestra.registry import get_spec, make, with_split
+from palestra.registry import make, resolve_spec, with_split
 from palestra.rollout.types import Task
 
 N, K, SEED = 100, 1, 0
@@ -185,7 +185,7 @@ def suite_entry(
     where: str = "an evaluation",
 ) -> SuiteEntry:
     """Validate a suite entry's settings and build it; by default, `n` is "all" for datasets and 100 otherwise."""
-    spec = get_spec(id)
+    spec = resolve_spec(id, kwargs)
     parts = spec.parts
     if n is None:
         n = ALL if spec.needs_data else N
@@ -253,7 +253,7 @@ def resolve_tasks(suite: Suite) -> Suite:
 
 
 def _with_known_seeds(entry: SuiteEntry) -> SuiteEntry:
-    spec = get_spec(entry.id)
+    spec = resolve_spec(entry.id, entry.kwargs)
     if not (entry.every_task or spec.needs_data or len(entry.seeds) > N):
         return entry
     with make(entry.id, **entry.kwargs) as env:

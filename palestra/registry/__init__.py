@@ -13,6 +13,7 @@ from palestra.registry.specs import (
     print_envs,
     register,
     register_spec,
+    resolve_spec,
     unregister,
     with_split,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "print_envs",
     "register",
     "register_spec",
+    "resolve_spec",
     "unregister",
     "with_split",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from palestra import plugins
 from palestra.core import Env
 from palestra.errors import BadValue, UnknownEnv
-from palestra.registry.specs import _add, _builtin, _maker, _specs, get_registered_spec, get_spec
+from palestra.registry.specs import _add, _builtin, _maker, _specs, get_registered_spec, get_spec, split_query
 from palestra.seeding import check_seed
 from palestra.spec import EnvSpec
 
@@ -48,25 +48,6 @@ def make(
     if seed is not None:
         env._first_seed = check_seed(seed)
     return _wrap(env, tools, max_tool_calls, wrappers)
-
-
-def split_query(url: str) -> tuple[str, dict[str, Any]]:
-    """Split a URL into its part before `?` and the keyword arguments in its query; values are parsed as JSON if valid.
-
-    >>> split_query("http://host:8100/game:Wordle-v0?max_turns=5&mode=fast")
-    ('http://host:8100/game:Wordle-v0', {'max_turns': 5, 'mode': 'fast'})
-    """
-    import json
-    from urllib.parse import parse_qsl
-
-    base, _, query = url.partition("?")
-    kwargs: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        try:
-            kwargs[name] = json.loads(text)
-        except json.JSONDecodeError:
-            kwargs[name] = text
-    return base, kwargs
 
 
 def _wrap(env: Env, tools: Iterable[Any], max_tool_calls: int | None, wrappers: str | Iterable[Any]) -> Env:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TextIO
 
 from palestra import plugins
@@ -220,11 +221,50 @@ def get_registered_spec(env_id: str) -> EnvSpec:
     return _specs[env_id]
 
 
+def resolve_spec(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvSpec:
+    """Return an environment's spec like `get_spec`, but request the spec of a URL from its server.
+
+    `kwargs` may contain the server's `token` and the `patience` in seconds, which `make` also accepts.
+    """
+    scheme, separator, _ = name.partition("://")
+    if not separator or "+" in scheme or name in _specs:  # servers of other projects have no specs
+        return get_spec(name)
+    from palestra.remote.served_spec import served_spec
+
+    url, query = split_query(name)
+    options = {key: value for key, value in {**query, **(kwargs or {})}.items() if key in ("token", "patience")}
+    spec = get_spec(name)
+    return replace(served_spec(url, **options), id=name, entry_point=spec.entry_point, kwargs=spec.kwargs)
+
+
 def with_split(name: str, kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Return the keyword arguments for `name`, adding `split` if it has splits and `kwargs` does not select one."""
-    if "split" in kwargs or "data_split" in kwargs or split not in get_spec(name).splits:
+    """Return the keyword arguments for `name`, adding `split` if it has splits and no split is selected yet.
+
+    For a URL, the server is asked whether its environment has splits.
+    """
+    selected = {**split_query(name)[1], **kwargs} if "://" in name else kwargs
+    if "split" in selected or "data_split" in selected or split not in resolve_spec(name, kwargs).splits:
         return dict(kwargs)
     return {**kwargs, "split": split}
+
+
+def split_query(url: str) -> tuple[str, dict[str, Any]]:
+    """Split a URL into its part before `?` and the keyword arguments in its query; values are parsed as JSON if valid.
+
+    >>> split_query("http://host:8100/game:Wordle-v0?max_turns=5&mode=fast")
+    ('http://host:8100/game:Wordle-v0', {'max_turns': 5, 'mode': 'fast'})
+    """
+    import json
+    from urllib.parse import parse_qsl
+
+    base, _, query = url.partition("?")
+    kwargs: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        try:
+            kwargs[name] = json.loads(text)
+        except json.JSONDecodeError:
+            kwargs[name] = text
+    return base, kwargs
 
 
 def _family_of(env_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Generator, Mapping
 from contextlib import suppress
@@ -15,9 +16,9 @@ from palestra.remote.address import Address, parse, resolve_token
 from palestra.remote.errors import NoResponse
 from palestra.remote.http_transport import HttpTransport
 from palestra.remote.protocol import SingleRequest
+from palestra.remote.served_spec import spec_from_json
 from palestra.remote.socket_transport import shared_socket
 from palestra.seeding import check_seed
-from palestra.spec import EnvSpec
 from palestra.types import Step
 from palestra.workers.env_runner import PlayerRngProxy
 
@@ -134,13 +135,11 @@ class RemoteEnv(Env):
         self._session, self._seq = result["session"], 0
         self._finalizer = weakref.finalize(self, _close_session, self._transport, self._session)
         if "spec" in result:
-            low, high = result["reward_range"]
-            bounds = (float("-inf") if low is None else low, float("inf") if high is None else high)
+            self.spec = spec_from_json({**result["spec"], "reward_range": result["reward_range"]})
             self.max_turns = result["max_turns"]
-            self.reward_range = bounds
+            self.num_tasks = result.get("num_tasks")
+            self.reward_range = self.spec.reward_range
             self.expert_peeks = result["expert_peeks"]
-            splits = tuple(result["spec"].get("splits", ()))
-            self.spec = EnvSpec(**{**result["spec"], "reward_range": bounds, "splits": splits})
 
     def _numbered(self, request: protocol.Reset | protocol.Step | protocol.Fork) -> Exchange[dict[str, Any]]:
         """Send a request with the next sequence number, and update the number from the response."""
@@ -243,6 +242,12 @@ class RemoteEnv(Env):
         if self._closed:
             raise EnvFailed("this environment is closed; create a new one with palestra.make")
 
+    def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
+        if same_state:
+            return super().spawn(same_state=True, **kwargs)
+        options = {name: kwargs.pop(name) for name in CLIENT_OPTIONS & kwargs.keys()}
+        return super().spawn(kwargs={**self._kwargs, **kwargs.pop("kwargs", {}), **kwargs}, **options)
+
     def fork(self) -> Self:
         self._check_open()
         result = self._run(self._numbered(protocol.Fork()))
@@ -305,6 +310,10 @@ class RemoteEnv(Env):
 
     def __repr__(self) -> str:
         return f"<RemoteEnv {self._address.env} at {self._address.base}>"
+
+
+# Arguments that configure the client; `make` passes all others to the environment on the server.
+CLIENT_OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self", "url", "kwargs"}
 
 
 def open_transport(address: Address, token: str | None, patience: float, transport: str) -> Transport:

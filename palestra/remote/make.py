@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from palestra.core import Env
 from palestra.remote.agentgym import AgentGymEnv
-from palestra.remote.client import RemoteEnv
+from palestra.remote.client import CLIENT_OPTIONS, RemoteEnv
 from palestra.remote.openenv import OpenEnvEnv
-
-_OPTIONS = frozenset(inspect.signature(RemoteEnv.__init__).parameters) - {"self", "url", "kwargs"}
 
 
 def make_remote(url: str, /, **kwargs: Any) -> Env:
@@ -24,6 +21,6 @@ def make_remote(url: str, /, **kwargs: Any) -> Env:
         return AgentGymEnv(url, **kwargs)
     if url.startswith("openenv+"):
         return OpenEnvEnv(url, **kwargs)
-    options = {name: kwargs.pop(name) for name in _OPTIONS & kwargs.keys()}
+    options = {name: kwargs.pop(name) for name in CLIENT_OPTIONS & kwargs.keys()}
     env_kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     return RemoteEnv(url, kwargs=env_kwargs, **options)

@@ -51,12 +51,16 @@ _RESULTS: dict[str, Schema] = {
     ),
     "Created": _object(
         "New session.",
-        ["session", "env", "lease", "seq", "max_turns", "reward_range", "expert_peeks", "spec"],
+        ["session", "env", "lease", "seq", "max_turns", "num_tasks", "reward_range", "expert_peeks", "spec"],
         session=_SESSION,
         env={"type": "string"},
         lease={"type": "number", "description": "Seconds after which an unused session ends."},
         seq={"type": "integer", "description": "Sequence number of the first call."},
         max_turns={"type": ["integer", "null"]},
+        num_tasks={
+            "type": ["integer", "null"],
+            "description": "Number of tasks; seeds 0 to num_tasks - 1 cover each once. null if it is unlimited.",
+        },
         reward_range={"type": "array", "items": {"type": ["number", "null"]}, "minItems": 2, "maxItems": 2},
         expert_peeks={"type": "boolean"},
         spec={"type": "object"},

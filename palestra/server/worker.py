@@ -218,6 +218,7 @@ class SessionWorker(CommandLoop):
         description = {
             "env": env_id,
             "max_turns": env.max_turns,
+            "num_tasks": env.num_tasks,
             "reward_range": [low if low > -INFINITY else None, high if high < INFINITY else None],
             "expert_peeks": env.expert_peeks,
             "spec": spec.to_json(),

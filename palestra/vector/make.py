@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory
-from palestra.registry.factory import split_query
+from palestra.registry.specs import split_query
 from palestra.seeding import check_seed, child_seed, fresh_seed
 from palestra.vector.backend import Backend, SyncBackend
 from palestra.vector.base import VectorEnv

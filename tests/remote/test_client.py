@@ -24,6 +24,8 @@ from palestra.errors import (
     UnknownEnv,
     UnknownKeyword,
 )
+from palestra.evals.suite import Suite, resolve_tasks, suite_entry
+from palestra.registry import with_split
 from palestra.remote import RemoteEnv
 from palestra.rollout import collect
 from palestra.server.fault_injection import FaultyProxy
@@ -34,7 +36,8 @@ FAULTS = "palestra.server.fault_injection.envs"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving(GUESS, "fault:", "babyai:GoTo-v0", "math:Geometry-v0-easy", imports=[FAULTS], workers=2) as running:
+    served = (GUESS, "fault:", "babyai:GoTo-v0", "math:Geometry-v0-easy", "textcraft:All-v0")
+    with serving(*served, imports=[FAULTS], workers=2) as running:
         yield running
 
 
@@ -85,6 +88,29 @@ def palestra_next(seed: int) -> int:
     env = palestra.make(GUESS, seed=seed)
     env.reset()
     return int(env.reset()[1]["seed"])
+
+
+def test_splits_and_all_tasks_of_an_env_on_a_server(server: Server) -> None:
+    name = "math:Geometry-v0-easy"
+    geometry = f"{server.url}/{name}"
+    assert with_split(geometry, {"max_attempts": 2}, "train") == {"max_attempts": 2, "split": "train"}
+    assert with_split(f"{geometry}?split=test", {}, "train") == {}
+    assert with_split(f"{server.url}/{GUESS}", {}, "test") == {}  # it has no splits
+    assert suite_entry(geometry, n=3).kwargs == {"split": "test"}
+    with (
+        palestra.make(geometry, split="test") as remote,
+        palestra.make(name, split="test") as env,
+    ):
+        assert remote.reset(seed=1) == env.reset(seed=1)
+        assert remote.spawn(split="train").reset(seed=1) == env.spawn(split="train").reset(seed=1)
+    entry = suite_entry(f"{server.url}/textcraft:All-v0", n="all", kwargs={"order": "agentgym", "split": None})
+    count = palestra.make("textcraft:All-v0", order="agentgym").num_tasks
+    assert count
+    assert resolve_tasks(Suite(name="goals", entries=(entry,))).entries[0].seeds == tuple(range(count))
+    with pytest.raises(UnknownEnv, match="does not serve"):
+        with_split(f"{server.url}/game:Nope-v0", {}, "train")
+    with pytest.raises(EnvFailed, match="cannot be reached"):
+        with_split(f"http://127.0.0.1:9/{GUESS}", {"patience": 0.1}, "train")
 
 
 def test_images_and_renderings(server: Server, transport: str) -> None:
