@@ -47,6 +47,7 @@ class ChatAgent(Agent):
         min_p: float = 0.0,
         stop: str | Sequence[str] = (),
         stop_ids: Sequence[int] = (),
+        tempered_logprobs: bool = False,
         system: str | None = None,
         style: str | Style = "plain",
         context: Context | str | None = None,
@@ -67,6 +68,7 @@ class ChatAgent(Agent):
             min_p=min_p,
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             stop_ids=tuple(stop_ids),
+            tempered_logprobs=tempered_logprobs,
         )
         if not (context is None or context == "full" or isinstance(context, Context)):
             raise BadValue(

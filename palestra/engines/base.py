@@ -40,6 +40,7 @@ class Sampling:
     stop: tuple[str, ...] = ()  # the reply text ends before the first of these strings
     stop_ids: tuple[int, ...] = ()  # stop tokens in addition to the model's
     seed: int | None = None  # the same seed and prompt always yield the same reply, regardless of the batch
+    tempered_logprobs: bool = False  # return log-probabilities at `temperature` (before filters) instead of at 1
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -61,7 +62,9 @@ class Completion:
     """One reply with the exact tokens the model read and sampled."""
 
     ids: list[int]  # sampled ids, including the stop token if one ended the reply
-    logprobs: list[float]  # log-probability of each id under the model at temperature 1 without filters
+    # Log-probability of each id under the model without filters, at temperature 1 or, if `Sampling.tempered_logprobs`
+    # is set, at the sampling temperature (1 for greedy decoding).
+    logprobs: list[float]
     text: str  # the decoded ids without the stop token or stop string
     finish: Finish
     version: int  # version of the weights that sampled the first token

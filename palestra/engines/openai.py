@@ -162,6 +162,8 @@ class OpenAIEngine(Engine):
                 f"{self.base_url} returns log-probabilities after temperature and filters, which training cannot use; "
                 f"sample at temperature 1 without top_p, top_k and min_p, or {_RAW_LOGPROBS}"
             )
+        if sampling.tempered_logprobs and sampling.temperature not in (0, 1):
+            raise BadValue(f"{self.base_url} returns log-probabilities at temperature 1; use tempered_logprobs=False")
         prompt = list(prompt_ids)
         version = self.version
         reply = await self._sample(self._format, prompt, sampling)

@@ -97,7 +97,7 @@ class EvaluatedAgent:
         template = getattr(engine.tokenizer, "chat_template", None)
         description["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
         values = asdict(self.settings.sampling)
-        del values["seed"]  # each reply has a seed derived from the task seed
+        del values["seed"], values["tempered_logprobs"]  # each reply has a seed derived from the task seed
         description["sampling"] = {**values, "stop": list(values["stop"]), "stop_ids": list(values["stop_ids"])}
         description |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
         return description

@@ -57,6 +57,11 @@ class TrainConfig:
             raise BadValue(f"{algorithm.name} compares the episodes of a group, so group_size must be at least 2")
         if algorithm.trainer == "online":
             self._check_filters()
+        if sampling.asynchronous and sampling.temperature == 0:
+            raise BadValue(
+                "asynchronous training needs a temperature above 0, because importance weights compare probabilities "
+                "of sampled tokens; use --temperature 1"
+            )
         if sampling.asynchronous and algorithm.trainer != "online":
             raise BadValue(f"{algorithm.name} has no asynchronous trainer; remove --asynchronous")
         if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
     """Fill the old, proximal and reference log-probs and the critic values that are needed; return the filled columns.
 
-    The engine reports log-probs at temperature 1; at other temperatures, they are recomputed.
+    The engine reports log-probs at the sampling temperature. Unless samples are stale, old log-probs at a temperature
+    other than 1 are recomputed, because an engine may support only temperature 1.
     """
     rescore = learner.config.sampling.temperature != 1.0
     critic = learner.policy.critic is not None

@@ -219,6 +219,7 @@ class Trainer(ABC):
             top_p=sampling.top_p if sampling.temperature else 1.0,
             max_tokens=sampling.max_tokens,
             system=sampling.system or None,
+            tempered_logprobs=True,  # the learner computes log-probs at the sampling temperature, too
         )
 
     @property

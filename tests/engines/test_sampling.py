@@ -153,6 +153,18 @@ def test_unfiltered_rows_do_not_depend_on_the_sampling_path() -> None:
     assert among[:2] == alone
 
 
+def test_log_probs_are_raw_or_at_the_sampling_temperature_and_never_filtered() -> None:
+    rows = [
+        Sampling(temperature=0.5),
+        Sampling(temperature=0.5, tempered_logprobs=True),
+        Sampling(temperature=2.0, top_k=3, top_p=0.9, min_p=0.1, tempered_logprobs=True),
+        Sampling(temperature=0.0, tempered_logprobs=True),
+    ]
+    ids, logprobs = draw(rows, [0.1] * 4, LOGITS.repeat(4, 1))
+    expected = [(LOGITS / temperature).log_softmax(-1) for temperature in (1.0, 0.5, 2.0, 1.0)]
+    assert logprobs == pytest.approx([float(row[token]) for row, token in zip(expected, ids, strict=True)], abs=1e-6)
+
+
 @given(st.lists(st.tuples(st.integers(), st.integers(0, 10_000)), min_size=1, max_size=20))
 def test_random_numbers_depend_on_seed_and_position_only(rows: list[tuple[int, int]]) -> None:
     seeds = np.array([hash_seed(seed) for seed, _ in rows])

@@ -102,6 +102,14 @@ def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch:
     assert moved
 
 
+def test_stale_samples_have_log_probs_at_the_sampling_temperature(taught: str, tmp_path: Path) -> None:
+    """Train with a learning rate of zero, so that a stale token has the same log-prob when it is trained on."""
+    rows = _run(tmp_path, model=taught, steps=3, temperature=0.7, lr=0.0, group_size=1, max_tokens=8)
+    weights = [row["is_weight_max"] for row in rows if "is_weight_max" in row]
+    assert weights
+    assert weights == pytest.approx([1.0] * len(weights), abs=1e-3)
+
+
 def test_groups_stay_complete(tmp_path: Path) -> None:
     _run(tmp_path, algorithm="grpo", group_size=4, staleness=1, steps=3)
     for step in range(3):

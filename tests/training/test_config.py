@@ -108,6 +108,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "env_kwargs": "[1]"}, "env_kwargs must be a JSON object|kwargs must be a JSON object"),
         ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls requires tools"),
         ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
+        ({"env": GAME, "temperature": 0.0, "asynchronous": True}, "needs a temperature above 0"),
     ],
 )
 def test_invalid_settings_are_reported(values: dict[str, Any], message: str) -> None:

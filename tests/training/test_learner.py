@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.algorithms import Episode, turn_gae
-from palestra.errors import BadValue
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import policy as model_module
@@ -208,8 +207,12 @@ def test_stale_samples_are_corrected_by_the_formula() -> None:
     assert metrics["is_masked_fraction"] == pytest.approx(float((~inside).float().mean()), rel=1e-4)
     assert metrics["policy_loss"] == pytest.approx(float(-(weight * inside * advantages).mean()), rel=1e-3)
 
-    with pytest.raises(BadValue, match="temperature 1"):
-        reinforcement_step(learner_of(algorithm="rebn", temperature=0.7), trajectories, 0, version=4)
+    tempered = learner_of(algorithm="rebn", lr=0.0, temperature=0.7)
+    with torch.no_grad():
+        now = tempered.policy.score(micro).logprobs
+    metrics = reinforcement_step(tempered, trajectories, 0, version=4)
+    weight = (now - _sampled(micro)).exp()[micro.mask]  # the engine's log-probs are at the sampling temperature
+    assert metrics["is_weight_mean"] == pytest.approx(float(weight.mean()), rel=1e-4)
 
 
 def test_environments_are_normalized_separately() -> None:

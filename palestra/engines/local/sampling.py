@@ -21,9 +21,11 @@ class SamplingTensors(NamedTuple):
     top_k: Tensor  # the vocabulary size if the filter is off
     top_p: Tensor
     min_p: Tensor
+    logprob_temperature: Tensor  # the temperature at which log-probabilities are returned
     any_greedy: bool  # computed on the CPU to avoid a device synchronization
     any_top: bool
     any_min: bool
+    any_tempered: bool  # whether a `logprob_temperature` is not 1
 
 
 def is_unfiltered(sampling: Sampling) -> bool:
@@ -31,28 +33,31 @@ def is_unfiltered(sampling: Sampling) -> bool:
     return sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0 and sampling.min_p == 0
 
 
-SETTING_COUNT = 5
+SETTING_COUNT = 6
 
 
 def settings_row(sampling: Sampling) -> tuple[float, ...]:
-    """Return a sequence's settings as numbers: temperature, top-k, top-p, min-p, greedy."""
-    return (
-        sampling.temperature or 1.0, sampling.top_k, sampling.top_p, sampling.min_p, float(sampling.temperature == 0)
-    )  # fmt: skip
+    """Return a sequence's settings as numbers: temperature, top-k, top-p, min-p, greedy, log-prob temperature."""
+    temperature = sampling.temperature or 1.0
+    greedy = float(sampling.temperature == 0)
+    of_logprobs = temperature if sampling.tempered_logprobs else 1.0
+    return temperature, sampling.top_k, sampling.top_p, sampling.min_p, greedy, of_logprobs
 
 
 def sampling_tensors(rows: NDArray[np.float64], device_rows: Tensor, vocabulary: int) -> SamplingTensors:
     """Build the settings for a batch from `settings_row` columns; `device_rows` is the same array on the device."""
-    _, top_k, top_p, min_p, greedy = rows
+    _, top_k, top_p, min_p, greedy, of_logprobs = rows
     return SamplingTensors(
         temperature=device_rows[0].float(),
         greedy=device_rows[4] > 0,
         top_k=torch.where(device_rows[1] > 0, device_rows[1], vocabulary).clamp_(max=vocabulary).long(),
         top_p=device_rows[2],
         min_p=device_rows[3].float(),
+        logprob_temperature=device_rows[5].float(),
         any_greedy=bool(greedy.any()),
         any_top=bool(((greedy == 0) & ((top_k > 0) | (top_p < 1))).any()),
         any_min=bool((min_p > 0).any()),
+        any_tempered=bool((of_logprobs != 1).any()),
     )
 
 
@@ -74,8 +79,9 @@ def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[
 
 
 def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -> tuple[Tensor, Tensor]:
-    """Return one token per row and its log-probability under the model at temperature 1 without filters.
+    """Return one token per row and its log-probability under the model without filters, at temperature 1.
 
+    Rows whose settings have another `logprob_temperature` get the log-probability at that temperature.
     `uniforms` holds one number in [0, 1) per row; the same number and logits always yield the same token,
     regardless of the other rows. Filters apply in the order top-k, top-p, min-p, each to the result of the previous
     one. A row with non-finite logits has a NaN log-probability and a meaningless token.
@@ -94,6 +100,9 @@ def sample(logits: Tensor, uniforms: Tensor, settings: SamplingTensors | None) -
         ids = _inverse_transform(cumulative, uniforms)
         if settings.any_greedy:
             ids = torch.where(settings.greedy, logits.argmax(-1), ids)
+        if settings.any_tempered:
+            centered = centered / settings.logprob_temperature[:, None]
+            total = centered.exp().sum(-1, dtype=torch.float64)
     return ids, centered.gather(1, ids[:, None])[:, 0] - total.log().float()
 
 
