@@ -23,6 +23,7 @@ from palestra.rollout import RolloutResult, Task, stream
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
 from palestra.training.config import TrainConfig
+from palestra.training.failures import check_finished
 from palestra.training.run import TrainingRun
 from palestra.training.staleness_buffer import StalenessBuffer
 from palestra.training.step import reinforcement_step
@@ -103,8 +104,7 @@ class AsyncTrainer(SyncTrainer):
         result = RolloutResult()
         for trajectory in self._buffer.take():
             (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
-        if not result.trajectories:
-            raise EngineFailed("all episodes of the step failed")
+        check_finished(result, "the model")
         now = perf_counter()
         result.metrics = compute_metrics(result.trajectories, result.failures, now - self._batch_started)
         self._batch_started = now

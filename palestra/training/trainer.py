@@ -23,7 +23,7 @@ from palestra import __version__
 from palestra.agents import ChatAgent
 from palestra.engines.base import PolicyEngine
 from palestra.engines.registry import get_engine
-from palestra.errors import BadValue, EngineFailed
+from palestra.errors import BadValue
 from palestra.folders import check_unused, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
@@ -32,6 +32,7 @@ from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
 from palestra.training.distributed import connect, gather_result
+from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
@@ -245,8 +246,7 @@ class Trainer(ABC):
         if self.unpublished:
             await self.publish()
         result = await collect(self.agent(), self.distributed.shard(tasks), **self.rollout_options)
-        if not result.trajectories or result.stopped is not None:
-            raise EngineFailed(f"the rollout stopped early: {result.stopped or 'no episode finished'}")
+        check_finished(result, "the model")
         return result
 
     # Evaluation

@@ -11,11 +11,11 @@ from palestra.agents.base import Agent, AgentSession
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
-from palestra.errors import BadValue
 from palestra.registry import with_split
 from palestra.rollout import Task, collect
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
+from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
 from palestra.training.step import cloning_step
 from palestra.types import Action, Observation
@@ -78,14 +78,9 @@ async def warm_start(
         for name in rng.choices(names, weights)
     ]
     result = await collect(player, tasks, concurrency=64, **rollout_options)
-    if not result.trajectories:
-        failure = next((t.failure for t in result.failures if t.failure is not None), None)
-        cause = "" if failure is None else f" ({failure.kind}: {failure.message})"
-        raise BadValue(
-            f"the {options.player} player finished no episode, so there is nothing to train on{cause}. Implement "
-            f"{'expert_action' if options.player == 'expert' else 'sample_random_action'} of the environment, or use "
-            "--warm-start 0"
-        )
+    method = "expert_action" if options.player == "expert" else "sample_random_action"
+    hint = f". Check {method} of the environment, or use --warm-start 0"
+    check_finished(result, f"the {options.player} player of the warm start", hint=hint)
     loss = 0.0
     total = options.epochs * -(-len(result.trajectories) // options.batch)
     done = 0

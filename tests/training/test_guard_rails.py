@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from palestra.errors import EngineFailed, TrainingDiverged
+from palestra.core import Reset
+from palestra.envs.games.guess_the_number import GuessTheNumber
+from palestra.errors import BadValue, EngineFailed, TrainingDiverged
+from palestra.optional import require
 from palestra.training import train
 from palestra.training.checkpoint import checkpoints
 from palestra.training.config import TrainConfig
@@ -63,6 +66,37 @@ def test_a_nan_gradient_stops_the_run(taught: str, tmp_path: Path, monkeypatch: 
     assert [path.name for path in good] == ["step-0", "step-1"]
     saved = torch.load(good[-1] / "trainer.pt", weights_only=True)
     assert saved["step"] == 1
+
+
+class NeedsExtra(GuessTheNumber):
+    """Environment whose extra is not installed."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        require("palestra_missing_package", extra="babyai")
+        return super().reset(seed=seed, options=options)
+
+
+class Broken(GuessTheNumber):
+    """Environment whose random player fails."""
+
+    def sample_random_action(self) -> str:
+        raise RuntimeError("no dice")
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "error", "words"),
+    [
+        ("NeedsExtra", {"warm_start": 4}, BadValue, r"warm start finished no .*pip install 'palestra\[babyai\]'$"),
+        ("NeedsExtra", {"warm_start": 0}, BadValue, r"the model finished no .*pip install 'palestra\[babyai\]'$"),
+        ("Broken", {"warm_start": 4}, EngineFailed, "RuntimeError.*no dice. Check sample_random_action .*--warm-start"),
+    ],
+)
+def test_the_reason_why_no_episode_finished_is_reported(
+    env: str, settings: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
+) -> None:
+    tiny = {"model": "default:0.1M", "episodes": 4, "eval_episodes": 4, **settings}
+    with pytest.raises(error, match=words):
+        train(_config(tmp_path, env=f"tests.training.test_guard_rails:{env}", **tiny))
 
 
 def test_a_batch_without_signal_is_reported_and_changes_nothing(tmp_path: Path) -> None:
