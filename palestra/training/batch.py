@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from palestra.errors import BadValue
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 
@@ -135,14 +134,8 @@ def micro_batches(
     """Group samples of similar length into micro-batches of at most `token_budget` tokens, including padding.
 
     `share_prefix` factors out a common prefix if that saves enough tokens. `pack` puts several samples into one row;
-    rows are as long as the longest sample.
+    rows are as long as the longest sample. A sample that exceeds the budget is a micro-batch of its own.
     """
-    longest = max((len(sample) for sample in samples), default=0)
-    if longest > token_budget:
-        raise BadValue(
-            f"a conversation of {longest} tokens does not fit into token_budget={token_budget}; "
-            f"set --token-budget {longest} or more"
-        )
     if pack:
         return _packed(samples, token_budget, device, share_prefix=share_prefix)
     batches: list[MicroBatch] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,6 +19,8 @@ from palestra.training.config import TrainConfig
 from palestra.training.distributed import DistributedContext
 from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy
+
+logger = logging.getLogger(__name__)
 
 
 def learning_rate(config: TrainConfig, step: int, *, steps: int) -> float:
@@ -45,6 +48,7 @@ class Learner:
         self.policy = policy
         self.config = config
         self.reference = reference
+        self._longest = 0  # length of the longest sample so far
         self.distributed = distributed or DistributedContext()
         self.lr_steps = config.optimizer.lr_steps or config.run.steps  # a resumed run restores the initial value
         self.optimizer = Optimizer(
@@ -69,6 +73,15 @@ class Learner:
         # Prefixes are not shared with FSDP: it frees the weights of a layer after the forward pass, but the keys and
         # values of a shared prefix are used later.
         share = self.policy.separate is None and self.distributed.size == 1
+        longest = max(map(len, samples), default=0)
+        if longest > options.token_budget >= self._longest:  # warn once
+            logger.warning(
+                "a conversation of %d tokens exceeds --token-budget %d and is trained in a micro-batch of its own; if "
+                "memory runs out, limit conversations with --max-context",
+                longest,
+                options.token_budget,
+            )
+        self._longest = max(self._longest, longest)
         batches = micro_batches(samples, options.token_budget, device, share_prefix=share, pack=options.packing)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))
 

@@ -322,9 +322,17 @@ def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
         source, tokenizer = default_model(size or "0.3M", seed=config.run.seed)
     else:
         source, tokenizer = model_folder(name), None
+    dtype = weight_dtype(config, device)
+    if device != "cpu":
+        torch.set_float32_matmul_precision("high" if config.run.tf32 else "highest")
     with quiet():
         # The optimizer has float32 copies of bfloat16 weights, since small updates would be lost to rounding.
-        loaded, tokenizer, _ = loading.load(
-            source, tokenizer=tokenizer, device=device, dtype=config.model.dtype, options={}
-        )
+        loaded, tokenizer, _ = loading.load(source, tokenizer=tokenizer, device=device, dtype=dtype, options={})
     return loaded, tokenizer
+
+
+def weight_dtype(config: TrainConfig, device: str) -> str:
+    """Return the data type of the weights on a device: with "auto", bfloat16 for pretrained models on a GPU."""
+    if config.model.dtype != "auto":
+        return config.model.dtype
+    return "bfloat16" if config.model.trained and device != "cpu" else "float32"

@@ -123,11 +123,11 @@ class ModelConfig(Section):
         "for a small untrained model.",
         flag="model",
     )
-    dtype: Literal["float32", "bfloat16"] = option(
-        "float32",
-        "Data type of the model weights: float32, or bfloat16, which halves their memory on a GPU while "
-        "the optimizer keeps float32 copies.",
-        choices=("float32", "bfloat16"),
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto",
+        "Data type of the model weights: float32, bfloat16 (while the optimizer keeps float32 copies), or auto, which "
+        "is bfloat16 for a pretrained model on a GPU and float32 otherwise.",
+        choices=("auto", "float32", "bfloat16"),
     )
     lora_rank: int = option(
         0,
@@ -343,6 +343,11 @@ class RunConfig(Section):
     )
     device: str = option(
         "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
+    )
+    tf32: bool = option(
+        False,
+        "On a GPU, multiply float32 matrices with TF32, which is several times faster and accurate to about three "
+        "digits; bfloat16 models do not need it.",
     )
     threads: int = option(
         0,

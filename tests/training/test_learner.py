@@ -67,6 +67,18 @@ def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_split(
         same(plain, learned(trajectories, **options, **how))
 
 
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_conversation_longer_than_the_token_budget_is_trained_alone(
+    packing: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    trajectories = batch(3)
+    longest = max(len(row.ids) for row in to_batch(trajectories))
+    small = {"token_budget": longest - 1, "packing": packing}
+    same(learned(trajectories), learned(trajectories, **small))
+    assert f"a conversation of {longest} tokens exceeds --token-budget {longest - 1}" in caplog.text
+    assert caplog.text.count("exceeds") == 1, "the warning is not repeated"
+
+
 def test_prefixes_are_shared_and_rows_are_packed() -> None:
     learner = learner_of(packing=True)
     rows = to_batch(batch(1, 8, prompt=70))

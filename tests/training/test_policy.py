@@ -21,7 +21,7 @@ from palestra.rollout.samples import TrainingSample
 from palestra.training import checkpoint, memory
 from palestra.training.learner import Learner
 from palestra.training.optim import Optimizer
-from palestra.training.policy import Policy, load_policy
+from palestra.training.policy import Policy, load_policy, weight_dtype
 from palestra.training.step import reinforcement_step
 from tests.engines.policy_double import CopyEngine
 from tests.training.helpers import batch, config_of, learner_of
@@ -184,6 +184,14 @@ def test_bfloat16_is_trained_with_float32_master_weights() -> None:
     assert metrics["grad_norm"] > 0
     pairs = list(zip(learner.policy.model.parameters(), learner.optimizer.model_parameters, strict=True))
     assert all(torch.equal(p, master.to(torch.bfloat16)) for p, master in pairs)
+
+
+def test_the_default_data_type_depends_on_the_model_and_the_device() -> None:
+    untrained, pretrained = config_of(model="default:1M"), config_of(model="Qwen/Qwen3-1.7B")
+    chosen = [weight_dtype(config, device) for config in (untrained, pretrained) for device in ("cpu", "cuda")]
+    assert chosen == ["float32", "float32", "float32", "bfloat16"]
+    assert weight_dtype(config_of(model="Qwen/Qwen3-1.7B", dtype="float32"), "cuda") == "float32"
+    assert weight_dtype(config_of(model="default:1M", dtype="bfloat16"), "cpu") == "bfloat16"
 
 
 def test_gradient_checkpointing_saves_memory_and_is_chosen_by_size() -> None:
