@@ -199,6 +199,49 @@ def test_only_an_identical_registration_may_be_repeated(module: str) -> None:
         palestra.register("echo_family:Echo-v0", Sound)
 
 
+PLANNED = """
+import palestra
+from echo_module import Echo, NotAnEnv
+
+
+class Planned(Echo):
+    def __init__(self, plan=None):
+        super().__init__(word=type(plan).__name__)
+
+
+palestra.register("echo_family:Planned-v0", Planned, plan=NotAnEnv())  # not equal to the object in another process
+"""
+
+
+def test_a_module_may_hold_an_env_and_its_registration_in_worker_processes(module: str) -> None:
+    """Check that a worker accepts the registration in the module that it imports to build the env."""
+    Path("planned.py").write_text(PLANNED)
+    plugins.import_module(module)
+    plugins.import_module("planned")
+    data = pickle.dumps(EnvFactory("echo_family:Planned-v0"))
+    palestra.unregister("echo_family:Planned-v0")
+    try:
+        del sys.modules["planned"]  # as in a new process
+        for _ in range(2):
+            assert pickle.loads(data)().reset()[0] == "Say NotAnEnv."
+        palestra.unregister("echo_family:Planned-v0")
+        palestra.register("echo_family:Planned-v0", Sound)  # after `unregister`, any env may use the id
+    finally:
+        sys.modules.pop("planned", None)
+        palestra.unregister("echo_family:Planned-v0")
+
+
+def test_a_script_with_an_env_and_its_registration_may_be_imported_by_name(tmp_path: Path) -> None:
+    script = tmp_path / "echo_script.py"
+    main = """
+if __name__ == "__main__":
+    print(palestra.make("echo_family:Echo-v0").reset()[0], palestra.make("echo_script:Echo").reset()[0])
+"""
+    script.write_text(ECHO + main)
+    run = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr) == ("Say hello. Say hello.\n", "")
+
+
 def test_a_factory_builds_and_compares() -> None:
     factory = EnvFactory(GUESS, kwargs={"max_turns": 3}, wrappers=["Horizon(turns=2)", "Statistics"])
     env = factory()

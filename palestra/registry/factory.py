@@ -9,7 +9,16 @@ from typing import Any
 from palestra import plugins
 from palestra.core import Env
 from palestra.errors import BadValue, UnknownEnv
-from palestra.registry.specs import _add, _builtin, _maker, _specs, get_registered_spec, get_spec, split_query
+from palestra.registry.specs import (
+    _add,
+    _builtin,
+    _maker,
+    _received,
+    _specs,
+    get_registered_spec,
+    get_spec,
+    split_query,
+)
 from palestra.seeding import check_seed
 from palestra.spec import EnvSpec
 
@@ -192,6 +201,7 @@ def _unpickle_factory(
             get_registered_spec(spec.id)
         except UnknownEnv:
             _add(spec, entry_point)
+            _received.add(spec.id)
     return EnvFactory(**state)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,6 +38,7 @@ RESERVED = frozenset({"verifiers", "textarena"})  # reserved prefixes of librari
 _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
 _builtin: dict[str, EnvSpec] = {}  # specs from the catalogs, which every process can load
+_received: set[str] = set()  # ids that came with a pickled EnvFactory, as registered in another process
 _loaded: set[str] = set()  # families whose catalog has been loaded
 _loaded_plugins: set[str] = set()  # names of entry points that have been loaded
 
@@ -98,6 +101,7 @@ def unregister(env_id: str) -> None:
     get_registered_spec(env_id)
     del _specs[env_id]
     _makers.pop(env_id, None)
+    _received.discard(env_id)
 
 
 def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
@@ -105,8 +109,12 @@ def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
     if family in EXTERNAL or family in RESERVED:
         raise BadValue(f"the family {family!r} is reserved for names of that library; choose another for {spec.id}")
     _load_catalog(family)
+    if spec.id in _received:
+        return  # the module of the env has just been imported here; the process that sent the factory decides
     taken = _specs.get(spec.id)
     if taken is not None and taken != spec:
+        if _from_main_script(taken, spec):
+            return
         raise AlreadyRegistered(
             f"{spec.id} is already registered, with the entry point {taken.entry_point}. "
             f"Choose another id or version, or call palestra.unregister({spec.id!r}) first."
@@ -121,6 +129,15 @@ def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
     else:
         raise BadValue(f"an entry point is 'package.module:Class' or a callable, got {entry_point!r}")
     _specs[spec.id] = spec
+
+
+def _from_main_script(one: EnvSpec, other: EnvSpec) -> bool:
+    """Return whether two entry points are one object in a file that runs as `__main__` and was also imported."""
+    (module, _, path), (other_module, _, other_path) = (spec.entry_point.partition(":") for spec in (one, other))
+    if path != other_path or (module == "__main__") is (other_module == "__main__"):
+        return False
+    files = [getattr(sys.modules.get(name), "__file__", None) for name in (module, other_module)]
+    return None not in files and os.path.samefile(*map(str, files))
 
 
 def _name_of(entry_point: object) -> str:
