@@ -155,7 +155,7 @@ class ProcessBackend(Backend):
             self._selector.modify(worker.process.sock, events, worker)
 
     def _run_next_suspect(self, worker: WorkerHandle) -> None:
-        """Run the next suspect alone. After the last suspect, send the stored commands."""
+        """Run the next suspect alone, if none is running. After the last suspect, send the stored commands."""
         while worker.isolated is None and worker.suspects:
             index = worker.suspects.popleft()
             command = self._logs[index].command
@@ -194,7 +194,9 @@ class ProcessBackend(Backend):
                 self._watch_write(worker)
             if mask & selectors.EVENT_READ:
                 self._take(worker, worker.process.read())
-                if not worker.process.alive:
+                if worker.process.alive:
+                    self._run_next_suspect(worker)
+                else:
                     self._replace(worker)
         return bool(events)
 
@@ -219,8 +221,7 @@ class ProcessBackend(Backend):
         if "failure" not in reply[5]:
             self._restarts = min(self._restarts + 0.01, self._limits.restarts)
         if worker.isolated == reply[0]:
-            worker.isolated = None
-            self._run_next_suspect(worker)
+            worker.isolated = None  # the caller runs the next suspect, unless the worker was lost after this reply
 
     # Failures.
 
