@@ -32,8 +32,8 @@ def write_report(folder: str | Path) -> Path:
     """Write `report.html` and `table.csv` from the episodes stored so far."""
     record = read_evaluation(folder)
     summary = read_summary(record.folder)
-    html.replace_file(record.folder / TABLE, table_csv(summary["table"]).encode())
-    return html.replace_file(record.folder / PAGE, page(record, summary, sample(record.folder)).encode())
+    html.replace_file(record.folder / TABLE, html.utf8(table_csv(summary["table"])))
+    return html.replace_file(record.folder / PAGE, html.utf8(page(record, summary, sample(record.folder))))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TextIO
 
 from palestra import plugins
@@ -137,7 +137,7 @@ def _from_main_script(one: EnvSpec, other: EnvSpec) -> bool:
     if path != other_path or (module == "__main__") is (other_module == "__main__"):
         return False
     files = [getattr(sys.modules.get(name), "__file__", None) for name in (module, other_module)]
-    return None not in files and os.path.samefile(*map(str, files))
+    return None not in files and Path(str(files[0])).samefile(str(files[1]))
 
 
 def _name_of(entry_point: object) -> str:

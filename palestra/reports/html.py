@@ -80,6 +80,11 @@ def mixed(played: Sequence[Trajectory], count: int) -> list[Trajectory]:
     return chosen
 
 
+def utf8(text: str) -> bytes:
+    """Encode text as UTF-8; unpaired surrogates, which an agent or environment may produce, become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
 def replace_file(path: Path, data: bytes) -> Path:
     """Replace `path` atomically, so that a reader gets either the old or the new content."""
     part = path.with_name(f".{path.name}.part")

@@ -43,7 +43,7 @@ def parse(line: bytes) -> dict[str, Any]:
     except ValueError:
         try:
             data = json.loads(line)  # unlike orjson, also accepts NaN and lone surrogates
-        except ValueError as err:
+        except (ValueError, RecursionError) as err:
             raise ParsingFailed(f"invalid JSON: {err}") from err
     if isinstance(data, dict) and isinstance(data.get("seed"), float):
         data = json.loads(line)  # orjson rounds seeds that exceed 64 bits
@@ -63,7 +63,7 @@ def episode_fields(data: Mapping[str, Any]) -> EpisodeFields:
         failure = data.get("failure")
         step = (data.get("meta") or {}).get("step")
         return EpisodeFields(
-            env=data["env_id"],
+            env=_text(data["env_id"]),
             outcome=outcome_of(data),
             turns=len(turns),
             ret=float(data.get("return") or 0.0),
@@ -71,8 +71,8 @@ def episode_fields(data: Mapping[str, Any]) -> EpisodeFields:
             grp=_small(data.get("group")),
             member=_small(data.get("member")),
             step=step if isinstance(step, int) and abs(step) < 1 << 53 else None,
-            error=None if failure is None else f"{failure['boundary']}: {failure['kind']}",
-            ending=info.get("ending") if isinstance(info.get("ending"), str) else None,
+            error=None if failure is None else _text(f"{failure['boundary']}: {failure['kind']}"),
+            ending=_text(info["ending"]) if isinstance(info.get("ending"), str) else None,
             invalid=sum("invalid" in (turn.get("info") or {}) for turn in turns),
             tools=sum(len((turn.get("info") or {}).get("tool_calls") or ()) for turn in turns),
             tokens=sum(len(call["ids"]) for turn in turns for call in turn.get("calls", ())),
@@ -92,6 +92,11 @@ def outcome_of(data: Mapping[str, Any]) -> str:
     if data.get("success") is None:
         return "unfinished"
     return "truncated" if data["turns"] and data["turns"][-1].get("truncated") else "unsolved"
+
+
+def _text(value: str) -> str:
+    """Replace unpaired surrogates, which the database cannot store."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _small(value: Any) -> int:

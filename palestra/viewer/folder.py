@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from palestra.errors import BadValue
+from palestra.viewer.lines import open_file
 
 SETTINGS, METRICS, SUMMARY = "run.json", "metrics.jsonl", "summary.json"
 EPISODES = ("episodes.jsonl", "episodes.jsonl.gz")
@@ -72,10 +74,31 @@ class Folder:
         raise NotFound(f"no run {name!r}")
 
     def runs(self) -> list[RunLocation]:
-        """Return all runs, sorted by name."""
-        return sorted(self._below(self.path, "", 0), key=lambda place: place.name)
+        """Return all runs, sorted by name. A folder with several names is listed once, by its own name if possible."""
+        links: deque[tuple[Path, str, int]] = deque()
+        listed: set[Path] = set()
+        places = list(self._below(self.path, self.path, "", 0, links, listed))
+        while links:
+            path, name, depth = links.popleft()
+            places += self._below(path, path.resolve(), name, depth, links, listed)
+        return sorted(places, key=lambda place: place.name)
 
-    def _below(self, folder: Path, prefix: str, depth: int) -> Iterator[RunLocation]:
+    def _below(
+        self,
+        folder: Path,
+        real: Path,
+        prefix: str,
+        depth: int,
+        links: deque[tuple[Path, str, int]],
+        listed: set[Path],
+    ) -> Iterator[RunLocation]:
+        """Yield the runs in a folder, unless its resolved path `real` is in `listed`, to which it is added.
+
+        Symbolic links to folders are added to `links`.
+        """
+        if real in listed:
+            return
+        listed.add(real)
         is_run = _is_run(folder)
         if is_run:
             yield RunLocation(name=prefix or ".", path=folder)
@@ -94,7 +117,11 @@ class Folder:
             if entry.is_symlink() and not self._leads_inside(entry):
                 continue
             if entry.is_dir():
-                yield from self._below(Path(entry.path), name, depth + 1)
+                path = Path(entry.path)
+                if entry.is_symlink():
+                    links.append((path, name, depth + 1))
+                else:
+                    yield from self._below(path, real / entry.name, name, depth + 1, links, listed)
             elif entry.name.endswith(ENDINGS) and not is_run and entry.is_file():
                 yield RunLocation(name=name, path=Path(entry.path), is_file=True)
 
@@ -109,7 +136,7 @@ class Folder:
         """Return (name within the run, path) for every trajectory file, sorted by name."""
         if place.is_file:
             return [(place.path.name, place.path)] if self._safe(place.path) else []
-        paths = [(name, place.path / name) for name in EPISODES if (place.path / name).is_file()]
+        paths = [(name, place.path / name) for name in EPISODES]
         stored = place.path / STORED
         if stored.is_dir() and self._safe(stored):
             for folder, _, names in os.walk(stored):
@@ -117,7 +144,7 @@ class Folder:
                     if name.endswith(ENDINGS) and not name.startswith("."):
                         path = Path(folder, name)
                         paths.append((path.relative_to(place.path).as_posix(), path))
-        return sorted((name, path) for name, path in paths if self._safe(path))
+        return sorted((name, path) for name, path in paths if path.is_file() and self._safe(path))
 
     def file(self, place: RunLocation, name: str) -> Path:
         """Return the resolved path of one of the run's `files`; raise NotFound for any other name."""
@@ -139,9 +166,10 @@ class Folder:
         """Read a small file; raise NotFound if it is missing, outside the folder, or larger than `most`."""
         real = self.inside(path)
         try:
-            if not real.is_file() or real.stat().st_size > most:
-                raise NotFound(f"{path.name} is not a file or is too large")
-            return real.read_bytes()
+            with open_file(real) as file:
+                if os.fstat(file.fileno()).st_size > most:
+                    raise NotFound(f"{path.name} is too large")
+                return file.read()
         except OSError as err:
             raise NotFound(f"cannot read {path.name}") from err
 

@@ -16,7 +16,7 @@ from palestra.errors import ParsingFailed
 from palestra.viewer.facts import EpisodeFields, episode_fields, parse
 from palestra.viewer.folder import Folder, NotFound, RunLocation
 from palestra.viewer.index import FileState, Index
-from palestra.viewer.lines import Line, LinePosition, scan
+from palestra.viewer.lines import Line, LinePosition, open_file, scan
 
 PAUSE = 1.0  # seconds between two scans of the folder
 BATCH_SECONDS = 0.4  # maximum seconds between two commits
@@ -201,7 +201,7 @@ def _size(files: list[tuple[str, Path]]) -> int:
 
 def _current_state(path: Path) -> FileState:
     """Return the state of a file before any of it is indexed."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         now = os.fstat(file.fileno())
         head = file.read(HEAD)
     return FileState(inode=now.st_ino, size=now.st_size, mtime=now.st_mtime_ns, head=head, done=0, lines=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,16 +36,25 @@ class Line:
     resume: int | None  # offset at which a later scan can continue after this line; None inside a gzip member
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a regular file for reading; raise OSError for a named pipe or device, whose reader could wait forever."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: PTH123, SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return file
+
+
 def scan(path: Path, start: int = 0) -> Iterator[Line]:
     """Yield the complete lines after byte `start`, which is 0 or a `resume` value; skip an incomplete last line."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(start)
         yield from (_packed if path.suffix == ".gz" else _plain)(file, start)
 
 
 def read(path: Path, spot: LinePosition) -> bytes:
     """Read the line at `spot`."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(spot.offset)
         if path.suffix != ".gz":
             data = file.read(spot.length)

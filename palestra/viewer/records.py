@@ -272,7 +272,7 @@ def _changed(path: Path) -> float:
 def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

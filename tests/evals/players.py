@@ -120,3 +120,34 @@ def three(observation: str) -> str:
 def by_seed(observation: str) -> str:
     """Answer correctly if the seed in the first observation ends in 0."""
     return "3" if "0)" in observation or "Once" in observation else "4"
+
+
+class Rude:
+    def __repr__(self) -> str:
+        raise RuntimeError("will not be shown")
+
+
+class AnyInfo(palestra.Env):
+    """Env whose texts and `info` cannot be represented in JSON or UTF-8."""
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        seed = self.start_episode(seed)
+        return f"\udc80 {seed} \ud83d", {"seed": seed}
+
+    def step(self, action: str) -> Step:
+        info: dict[str, Any] = {"success": True, "ending": "solved \ud800"}
+        info["self"] = [info, {"info": info}]  # refers to itself
+        wide: Any = ["x"]
+        for _ in range(60):
+            wide = [wide, wide]  # has 2**60 items when written out
+        deep: Any = "end"
+        for _ in range(5_000):
+            deep = [deep]
+        info |= {"wide": wide, "deep": deep, "rude": {Rude(): Rude()}, "set": {1, "a", (2, 3)}}
+        info |= {"huge": 10**10_000, "nan": float("nan"), "bytes": b"\xff", "object": Step, "text": "x" * (5 << 20)}
+        return Step("done \ud800", 1.0, True, False, info)
+
+    def sample_random_action(self) -> str:
+        return "answer \udfff"

@@ -29,7 +29,7 @@ from palestra.evals.report import write_report
 from palestra.folders import locked
 from palestra.rollout import read
 from tests.engines.stub_server import Stub
-from tests.evals.players import GAME, Flaky
+from tests.evals.players import GAME, AnyInfo, Flaky
 
 HERE = "tests.evals.players"
 FLAKY = "flaky:Numbers-v0"
@@ -208,6 +208,23 @@ def test_tokens_and_cost_of_a_server_that_shows_no_ids(tmp_path: Path) -> None:
     assert call.ids == []
     assert call.usage is not None
     assert min(call.usage) > 0
+
+
+def test_any_text_and_info_of_an_environment_can_be_stored(tmp_path: Path) -> None:
+    """Check an `info` that refers to itself or is endless, and texts that cannot be encoded."""
+    palestra.register("odd:AnyInfo-v0", AnyInfo)
+    try:
+        done = run(suite("odd:AnyInfo-v0", n=1), "random", tmp_path / "e")
+    finally:
+        palestra.unregister("odd:AnyInfo-v0")
+    assert done.summary["table"]["envs"][0]["episodes"] == 1
+    assert "answer \N{REPLACEMENT CHARACTER}" in write_report(done.folder).read_text(encoding="utf-8")
+    for trajectory in read(tmp_path / "e" / "episodes.jsonl"):
+        info = trajectory.turns[-1].info
+        assert (trajectory.success, info["set"], info["huge"]) == (True, ["a", 1, [2, 3]], hex(10**10_000))
+        assert info["self"] == ["... (refers to itself)", {"info": "... (refers to itself)"}]
+        assert info["rude"] == {"<Rude whose repr raises RuntimeError>": "<Rude whose repr raises RuntimeError>"}
+        assert info["text"].endswith(f"x... ({5 << 20} characters)")
 
 
 def test_differences_contain_the_path() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import pytest
 
 from palestra.agents import RandomAgent
 from palestra.rollout.codec import to_json
-from palestra.viewer.folder import Folder
+from palestra.viewer.folder import Folder, NotFound
 from palestra.viewer.index import Filter, Index
 from palestra.viewer.indexer import Indexer
+from palestra.viewer.lines import scan
+from palestra.viewer.records import RunReader
 from tests.viewer.sample_runs import GUESS, nasty_episode, played, store, training_run
 from tests.viewer.server import Server, until
 
@@ -100,6 +103,48 @@ def test_lines_without_an_episode_are_counted(runs: Path, watched: Watched) -> N
     rows = watched.index.list("mixed.jsonl", Filter())["rows"]
     assert [row["at"] for row in rows] == ["mixed.jsonl:0", "mixed.jsonl:6"]
     assert rows[0]["seed"] == str(2**70 + 1)  # exceeds the range of SQLite integers
+
+
+def test_unpaired_surrogates_and_deep_nesting_do_not_stop_the_index(runs: Path, watched: Watched) -> None:
+    lone = to_json(nasty_episode())
+    lone["env_id"] = lone["turns"][-1]["info"]["ending"] = "\ud800"
+    deep = "[" * 100_000
+    (runs / "odd.jsonl").write_text(f'{deep}\n{json.dumps(lone)}\n{{"env_id": "a:B", "turns": {deep}\n')
+    (runs / "a").mkdir()
+    (runs / "a" / "run.json").write_text(deep)
+    store(runs / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 1))
+    watched.wait_for("odd.jsonl", 1)
+    watched.wait_for("a", 1)
+    assert watched.index.progress("odd.jsonl")["unreadable"] == 2
+    assert watched.index.list("odd.jsonl", Filter(ending="?"))["rows"][0]["env"] == "?"
+    assert RunReader(watched.folder).of(watched.folder.run("a")).card()["kind"] == "episodes"
+
+
+def test_named_pipes_are_ignored(runs: Path, watched: Watched) -> None:
+    """Check that the index does not wait for a writer of a pipe, which may never come."""
+    store(runs / "a" / "trajectories" / "y.jsonl", played(RandomAgent(), GUESS, 1))
+    for name in ("x.jsonl", "a/trajectories/x.jsonl", "a/metrics.jsonl", "a/run.json", "a/episodes.jsonl"):
+        os.mkfifo(runs / name)
+    watched.wait_for("a", 1)
+    assert [place.name for place in watched.folder.runs()] == ["a"]
+    assert [name for name, _ in watched.folder.files(watched.folder.run("a"))] == ["trajectories/y.jsonl"]
+    with pytest.raises(OSError, match="not a regular file"):
+        next(scan(runs / "x.jsonl"))
+    with pytest.raises(NotFound):
+        watched.folder.read(runs / "a" / "metrics.jsonl")
+
+
+def test_links_to_folders_are_listed_once(runs: Path) -> None:
+    store(runs / "group" / "a" / "episodes.jsonl", played(RandomAgent(), GUESS, 1))
+    store(runs / ".kept" / "b" / "episodes.jsonl", played(RandomAgent(), GUESS, 1))
+    for i in range(12):
+        (runs / f"again-{i}").symlink_to(runs)
+        (runs / "group" / f"above-{i}").symlink_to(runs)
+    (runs / "best").symlink_to(runs / "group" / "a")
+    (runs / "kept").symlink_to(runs / ".kept" / "b")
+    folder = Folder(runs)
+    assert [place.name for place in folder.runs()] == ["group/a", "kept"]
+    assert folder.run("best").path == runs / "best"  # can still be opened by its other name
 
 
 def test_a_second_viewer_uses_the_index_and_takes_over(runs: Path, watched: Watched) -> None:

@@ -33,7 +33,7 @@ PAGE, CURVE = "report.html", "curve.png"
 def write_page(folder: str | Path) -> Path:
     """Write `report.html` for a run, which may be unfinished."""
     record = read_run(folder)
-    return html.replace_file(record.folder / PAGE, page(record, sample_episodes(record.folder)).encode())
+    return html.replace_file(record.folder / PAGE, html.utf8(page(record, sample_episodes(record.folder))))
 
 
 def write_curve(folder: str | Path) -> Path:
