@@ -15,13 +15,13 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.algorithms.options import flat_name, kind_of
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED
 from palestra.cli.options import quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.folders import check_unused
 from palestra.optional import require
+from palestra.options import flat_name, kind_of
 from palestra.plugins import import_modules
 from palestra.registry import get_spec
 from palestra.training.config import TrainConfig

@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from palestra.algorithms.base import Algorithm
-from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
+from palestra.options import flat_name
 
 LORA_LR_FACTOR = 20  # LoRA needs a higher learning rate than full fine-tuning; published ratios are 10 to 100
 

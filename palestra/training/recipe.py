@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from palestra.algorithms.base import Algorithm, AlgorithmConfig
-from palestra.algorithms.options import flat_name, kind_of
 from palestra.algorithms.registry import algorithm_names, get_algorithm, make_config, options_of, register
 from palestra.errors import BadValue
+from palestra.options import flat_name, kind_of
 from palestra.training.config import TrainConfig
 from palestra.training.config_values import auto_value
 from palestra.training.sections import SECTIONS

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from palestra.algorithms.options import check_options, option
 from palestra.errors import BadValue
+from palestra.options import check_options, option
 from palestra.training.config_values import parse_weight
 from palestra.training.horizon import HorizonSchedule
 

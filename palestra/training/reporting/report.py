@@ -13,9 +13,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from palestra.algorithms.options import flat_name
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.optional import require
+from palestra.options import flat_name
 from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
 from palestra.training.config_values import auto_value
