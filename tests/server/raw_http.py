@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+from websockets.sync.client import ClientConnection
+
 from palestra import make
 from tests.server.servers import GUESS, Client, Server, until
 
@@ -108,3 +111,9 @@ def read_all(sock: socket.socket) -> bytes:
 def statuses(response: bytes) -> list[int]:
     """Return the status codes of all HTTP responses in `response`."""
     return [int(part[:3]) for part in response.split(b"HTTP/1.1 ")[1:]]
+
+
+def request(ws: ClientConnection, data: Any) -> Any:
+    """Send a request on a WebSocket and return the response."""
+    ws.send(msgspec.json.encode(data).decode())
+    return msgspec.json.decode(ws.recv(timeout=30))

@@ -213,6 +213,25 @@ class BackgroundCall:
         return self._results[0]
 
 
+def start_step(server: Server, session: str, action: str, token: str | None = None, **more: Any) -> BackgroundCall:
+    """Start a step on a new connection and return while the step is running."""
+
+    def call() -> Reply:
+        with server.client(token=token) as client:
+            return SessionClient(client, session).step(action, **more)
+
+    with server.client(token=token) as client:
+        before = SessionClient(client, session).status().data["seq"]
+        running = BackgroundCall(call)
+        until(lambda: SessionClient(client, session).status().data["seq"] > before)
+    return running
+
+
+def count(play: SessionClient) -> int:
+    """Take a step and return the number of steps that the environment has executed."""
+    return int(play.step("?").data["info"]["count"])
+
+
 def _main() -> None:
     from palestra.server import create_app
     from palestra.server.run import configure_logging, run_app
