@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from palestra.errors import BadValue
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
     from palestra.grading.symbolic_pool import SymbolicPool
 
 MAX_CHARS = 4_000  # longer answers are not graded
-WALL_FACTOR = 5.0  # wall-clock limit as a multiple of `seconds`, to allow for busy machines
+CPU_FACTOR = 5.0  # limit on the CPU time of all comparisons of an answer, as a multiple of `seconds`
+WALL_FACTOR = 30.0  # wall-clock limit of a comparison as a multiple of `seconds`, to allow for busy machines
 
 _SETS = re.compile(
     r"\\(?:setminus|cap|mathbb|begin\{[vV]matrix|det|bigcup|bigcap|subset)"
@@ -116,23 +116,22 @@ def _as_list(text: str) -> Node:
 
 
 class _SymbolicComparer:
-    """Compare expressions in the symbolic pool, with one time limit per answer."""
+    """Compare expressions in the symbolic pool, with a limit on the CPU time of all comparisons of an answer."""
 
     def __init__(self, seconds: float, pool: SymbolicPool | None) -> None:
         self._seconds = seconds
         self._pool = pool
-        self._end: float | None = None
+        self._left = CPU_FACTOR * seconds
 
     def equal(self, gold: str, answer: str) -> bool:
         from palestra.grading.symbolic_pool import shared_pool  # slow to import, and rarely needed
 
         pool = self._pool or shared_pool()
-        now = monotonic()
-        if self._end is None:
-            self._end = now + WALL_FACTOR * self._seconds
-        if now >= self._end:
+        if self._left <= 0:
             raise _LimitExceeded(_FAILURES["time"].format(seconds=self._seconds))
-        result = pool.compare(gold, answer, cpu=self._seconds, wall=WALL_FACTOR * self._seconds)
+        wall = WALL_FACTOR * self._seconds
+        result, used = pool.timed_compare(gold, answer, cpu=self._seconds, wall=wall)
+        self._left -= used
         if isinstance(result, bool):
             return result
         raise _LimitExceeded(_FAILURES[result].format(seconds=self._seconds))

@@ -1,9 +1,10 @@
 """Pool of worker processes that compare expressions with a computer algebra system under resource limits.
 
 A template process (`template_process`) imports the library once and forks workers. Each comparison runs in one worker,
-with limits on CPU time and memory (enforced by the kernel) and on wall-clock time (enforced by this module). A worker
-that exceeds a limit is killed and replaced by a new fork, which takes milliseconds. When this process exits or is
-killed, its socket to the template closes, and the template then kills all workers and exits.
+with limits on CPU time and memory, which the kernel enforces. A worker that exceeds a limit is killed and replaced by a
+new fork, which takes milliseconds. A comparison that exceeds its wall-clock limit, which this module enforces, is
+repeated in a new worker; if that takes too long as well, the machine is overloaded and the comparison fails. When this
+process exits or is killed, its socket to the template closes, and the template then kills all workers and exits.
 """
 
 from __future__ import annotations
@@ -192,6 +193,10 @@ class SymbolicPool:
 
     def compare(self, gold: str, answer: str, *, cpu: float, wall: float) -> bool | Failure:
         """Return whether two expressions are equal, or the exceeded limit; raise EnvFailed if no worker can run."""
+        return self.timed_compare(gold, answer, cpu=cpu, wall=wall)[0]
+
+    def timed_compare(self, gold: str, answer: str, *, cpu: float, wall: float) -> tuple[bool | Failure, float]:
+        """Return the result of `compare` and the CPU seconds that it used."""
         job = json.dumps({"gold": gold, "answer": answer, "cpu": cpu}).encode()
         ticket = object()
         self._enter(ticket)
@@ -201,18 +206,20 @@ class SymbolicPool:
                 worker = self._acquire(fresh=attempt > 0)
                 try:
                     reply = worker.compare(job, wall)
-                except TimeoutError:
+                except TimeoutError as err:  # the worker has not used up its CPU time, so the machine is overloaded
                     self._drop(worker)
-                    return "time"
+                    if attempt > 0:
+                        raise EnvFailed(f"the math grader's workers do not reply within {wall:g} s") from err
+                    continue
                 except _ProcessLost:
                     status = self._drop(worker)
                     if status == -signal.SIGPROF:
-                        return "time"
+                        return "time", cpu
                     # A worker that was killed, or whose setup failed, does not count as a crash.
                     if worker.comparisons == 1 and status not in (None, -signal.SIGKILL, NOT_SET_UP):
                         crashes += 1
                     if crashes == 2:
-                        return "crash"
+                        return "crash", cpu
                     continue
                 except BaseException:
                     self._drop(worker)
@@ -221,7 +228,7 @@ class SymbolicPool:
                     self._drop(worker)
                 else:
                     self._put_back(worker)
-                return reply["failed"] if "failed" in reply else bool(reply["equal"])
+                return reply["failed"] if "failed" in reply else bool(reply["equal"]), reply["cpu"]
             raise EnvFailed("the math grader's workers exit repeatedly")
         finally:
             with self._changed:

@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import sys
+from time import process_time
 from typing import Any
 
 MESSAGE = struct.Struct("<ci")
@@ -106,6 +107,7 @@ def _serve(connection: socket.socket) -> None:
             return
         job = json.loads(_receive(connection, LENGTH.unpack(header)[0]))
         reply: dict[str, Any]
+        start = process_time()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel kills this process when the time is used up
         try:
@@ -117,7 +119,7 @@ def _serve(connection: socket.socket) -> None:
         except Exception as err:  # noqa: BLE001  # the library could not parse the answer
             reply = {"equal": False, "error": f"{type(err).__name__}: {err}"[:200]}
         signal.setitimer(signal.ITIMER_PROF, 0)
-        data = json.dumps(reply).encode()
+        data = json.dumps({**reply, "cpu": process_time() - start}).encode()
         connection.sendall(LENGTH.pack(len(data)) + data)
         if "failed" in reply:
             return
