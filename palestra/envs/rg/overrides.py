@@ -3,7 +3,8 @@
 Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. The replacements
 restrict `eval` to literals, and the parser to arithmetic and named functions with small exponents. Generators that
 depend on the current date are made deterministic, and generators that may not terminate are stopped. The Game of Life
-is simulated with numpy, which computes the same boards faster.
+is simulated with numpy, which computes the same boards faster. A number sequence ends at the first term that is too
+large.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections.abc import Callable
 from datetime import date
 from fractions import Fraction
 from random import Random
@@ -28,6 +30,7 @@ _FUNCTIONS = frozenset(
 _FORMULA = re.compile(r"[A-Za-z0-9_\s+\-*/().,]{1,20000}")
 MAX_EXPONENT = 200
 MAX_DRAWS = 200_000
+MAX_TERM = 1_000  # number_sequence rejects sequences with a larger term
 
 
 def install() -> None:
@@ -43,6 +46,8 @@ def install() -> None:
     life = _module("algorithmic.game_of_life")
     life.cpl = _FastLife(life.cpl)
     _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
+    rule = _module("cognition.number_sequences").PatternRule
+    rule.apply = _bounded_rule(rule.apply)
 
 
 def _module(name: str) -> Any:
@@ -82,6 +87,21 @@ def _expand_moves(_: Any, text: str) -> str:
     if None in matches:
         raise ValueError("not a sequence of turns")
     return " ".join(match[1] for match in matches if match is not None for _ in range(int(match[2] or 1)))
+
+
+def _bounded_rule(apply: Callable[[Any, list[int], int], int]) -> Callable[[Any, list[int], int], int]:
+    """Return `PatternRule.apply` that raises OverflowError after a term that is too large.
+
+    The package catches the error and draws another rule, as it does for every sequence with such a term. Without it,
+    the package first computes all terms, and the result of repeated squaring has up to 2**48 digits.
+    """
+
+    def bounded(rule: Any, sequence: list[int], position: int) -> int:
+        if abs(sequence[position]) > MAX_TERM:
+            raise OverflowError("the sequence has a term that is too large")
+        return apply(rule, sequence, position)
+
+    return bounded
 
 
 def _literal(text: str) -> Any:

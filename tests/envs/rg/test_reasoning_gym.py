@@ -83,6 +83,29 @@ def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
     assert different == []
 
 
+def test_number_sequences_are_those_of_the_package_without_huge_terms() -> None:
+    """Compare items of a simple setting, and check the terms of a level in which they would have millions of digits."""
+    same, largest = python(
+        "import json\n"
+        "from reasoning_gym.cognition.number_sequences import PatternRule\n"
+        "plain = PatternRule.apply\n"
+        "from palestra.envs.rg.worker import DatasetService\n"
+        "service = DatasetService()\n"
+        "bounded, calls = PatternRule.apply, []\n"
+        "def items():\n"
+        "    config = dict(max_terms=5, max_complexity=1)\n"
+        "    return [service._create('number_sequence', None, config, seed)[0] for seed in range(60)]\n"
+        "ours = items()\n"
+        "PatternRule.apply = plain\n"
+        "same = ours == items()\n"
+        "PatternRule.apply = lambda *args: calls.append(max(map(abs, args[1]))) or bounded(*args)\n"
+        "for seed in range(60): service._create('number_sequence', 3, {}, seed)[0]\n"
+        "print(json.dumps([same, max(calls)]))"
+    )
+    assert same
+    assert largest < 10**400  # the largest term after one rule is applied to a term of at most 1,000
+
+
 # Failing scorers
 
 
