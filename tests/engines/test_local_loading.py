@@ -82,6 +82,26 @@ def test_cpu_without_bfloat16_instructions_causes_no_warning(monkeypatch: pytest
     assert error(model, done) < 0.5
 
 
+def test_unsupported_fused_attention_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulate a torch whose fused attention needs CPU instructions for which it was not compiled."""
+    attention, failures = torch.nn.functional.scaled_dot_product_attention, []
+
+    def failing_attention(q: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if q.dtype == torch.bfloat16 and torch.backends.cuda.flash_sdp_enabled():
+            failures.append(q.shape)
+            raise RuntimeError("pack_vnni2 is only supported when avx512 is supported")
+        return attention(q, *args, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", failing_attention)
+    model = make("Llama").to(torch.bfloat16)
+    try:
+        done, _ = one_reply(model, eos_ids=())
+        assert len(failures) == 1
+        assert error(model, done) < 0.5
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+
+
 def test_invalid_models_raise(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="there is no folder .*init-model"):
         LocalEngine(tmp_path / "missing")

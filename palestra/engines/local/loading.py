@@ -59,14 +59,20 @@ def load(
 
 
 def choose_low_precision_kernels(dtype: torch.dtype) -> None:
-    """Make torch select its CPU matmul for `dtype` now, without a warning if the CPU does not support `dtype`.
+    """Make torch select its CPU kernels for `dtype` now, without a warning if the CPU does not support `dtype`.
 
     On such CPUs the first large matmul fails inside oneDNN; torch then warns and uses BLAS from then on, even for
-    float32. If this happens before the first forward pass, the same kernels compute all results.
+    float32. If this happens before the first forward pass, the same kernels compute all results. The fused attention
+    raises an error if it was compiled for fewer CPU instructions than oneDNN finds; torch's plain attention replaces
+    it in this process.
     """
     warnings.filterwarnings("ignore", message="mkldnn_matmul", category=UserWarning)
     probe = torch.zeros(64, 64, dtype=dtype)
     F.linear(probe, probe, probe[0])
+    try:
+        F.scaled_dot_product_attention(probe[None, None], probe[None, None], probe[None, None])
+    except RuntimeError:
+        torch.backends.cuda.enable_flash_sdp(False)  # the switch also applies to the CPU
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
