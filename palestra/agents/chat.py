@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from palestra.agents.base import Agent, AgentSession
-from palestra.agents.context import Context, FullHistory, Summary, resolve_context
+from palestra.agents.context import Context, FullHistory, LatestObservation, Summary, resolve_context
 from palestra.agents.conversation import Conversation, MessageConversation, Prompt, TokenConversation
 from palestra.agents.images import has_images, to_openai
 from palestra.agents.reflection import Reflection
 from palestra.agents.render import Renderer
-from palestra.agents.styles import ParsedReply, Style, as_schemas, as_style, tools_text
+from palestra.agents.styles import ParsedReply, Style, ToolFormat, ToolStyle, as_schemas, as_style, tools_text
 from palestra.core import Env
 from palestra.engines.base import Completion, Engine, Sampling
 from palestra.errors import BadValue, ContextFull
@@ -33,7 +33,8 @@ class ChatAgent(Agent):
     `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
     `reflect`: when to reflect before acting. `tools`: JSON schemas for the "tools" style; by default those in
     `info["tools"]` of the first observation. `template_options`: template variables such as `enable_thinking`.
-    `max_context`: limit on the context length, if smaller than the engine's.
+    `keep_thinking`: extend prompts even where the template would remove earlier thoughts. `max_context`: limit on the
+    context length, if smaller than the engine's.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class ChatAgent(Agent):
         reflect: Reflection | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
         template_options: Mapping[str, Any] | None = None,
+        keep_thinking: bool = False,
         max_context: int | None = None,
     ) -> None:
         self.engine = engine
@@ -71,13 +73,13 @@ class ChatAgent(Agent):
             tempered_logprobs=tempered_logprobs,
         )
         if not (context is None or context == "full" or isinstance(context, Context)):
-            raise BadValue(
-                f"context must be FullHistory(), LastTurns(n), TokenBudget(n) or Summary(...), got {context!r}"
-            )
+            policies = "FullHistory(), LatestObservation(), LastTurns(n), TokenBudget(n) or Summary(...)"
+            raise BadValue(f"context must be {policies}, got {context!r}")
         if reflect is not None and not isinstance(reflect, Reflection):
             raise BadValue(f"reflect must be a Reflection(...) or None, got {reflect!r}")
         self.reflect = reflect
         self.system = system
+        self.keep_thinking = keep_thinking
         self.tools = as_schemas(tools)
         self.window: int | None = None
         self.context: Context = FullHistory()
@@ -139,6 +141,7 @@ class _ChatSession(AgentSession):
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling
         self._schemas: list[dict[str, Any]] = []
+        self._tools_text = ""  # the environment's description of its tools, which the schemas replace
         self._conversation: Conversation | None = None
         self._closed = False
 
@@ -148,6 +151,8 @@ class _ChatSession(AgentSession):
         if conversation is None:
             await self._chat.ready()
             conversation = self._open_conversation(info)
+            prompt = self._first_prompt(conversation, observation)
+        elif isinstance(self._chat.context, LatestObservation):
             prompt = self._first_prompt(conversation, observation)
         else:
             message = self._observation_message(conversation, observation, info)
@@ -168,7 +173,10 @@ class _ChatSession(AgentSession):
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
         if self._conversation is None:
             return []
-        ids = self._conversation.next(self._observation_message(self._conversation, observation, info)).ids
+        if isinstance(self._chat.context, LatestObservation):
+            ids = self._first_prompt(self._conversation, observation).ids
+        else:
+            ids = self._conversation.next(self._observation_message(self._conversation, observation, info)).ids
         # A prompt that exceeds the context is cut, with room for the token before which a critic evaluates it.
         return ids if self._chat.window is None else ids[: self._chat.window - 1]
 
@@ -183,27 +191,31 @@ class _ChatSession(AgentSession):
         chat = self._chat
         if chat.style.takes_tools:
             self._schemas = chat.tools or as_schemas(info.get("tools", ()))
+            self._tools_text = str(info.get("tools_text", "")) if self._schemas else ""
         if chat.engine.tokenizer is None:
             self._conversation = MessageConversation()
             return self._conversation
-        renderer = chat.renderer(self._schemas)
+        renderer = chat.renderer(self._schemas if _tool_format(chat.style) == "auto" else ())
         end = renderer.codec.special.get(renderer.end)
         if end is not None and end not in self._sampling.stop_ids:  # the template's end-of-turn token ends the reply
             self._sampling = replace(self._sampling, stop_ids=(*self._sampling.stop_ids, end))
-        self._conversation = TokenConversation(renderer)
+        self._conversation = TokenConversation(renderer, keep_thinking=chat.keep_thinking)
         return self._conversation
 
     def _first_prompt(self, conversation: Conversation, observation: Observation) -> Prompt:
         observation = self._check_observation(observation)
+        if self._tools_text and isinstance(observation, str):
+            observation = observation.replace(f"\n\n{self._tools_text}", "", 1)
+        self._task = []
         texts = [text for text in (self._chat.system, self._chat.style.instruction) if text]
-        if self._schemas and not conversation.takes_tools:
-            texts.append(tools_text(self._schemas))
+        if self._schemas and not (conversation.takes_tools and _tool_format(self._chat.style) == "auto"):
+            texts.append(tools_text(self._schemas, _tool_format(self._chat.style)))
         if texts and conversation.takes_system:
             self._task.append(conversation.message("system", "\n\n".join(texts)))
         elif texts:
             observation = "\n\n".join([*texts, text_of(observation)])
         self._task.append(conversation.message("user", observation))
-        return conversation.open(self._task)
+        return conversation.open(self._task, split="context")
 
     def _observation_message(
         self, conversation: Conversation, observation: Observation, info: dict[str, Any]
@@ -278,7 +290,8 @@ class _ChatSession(AgentSession):
         conversation.send(prompt)
         if isinstance(conversation, MessageConversation):
             shown: list[Message] | None = conversation.messages
-            completion = await engine.chat(to_openai(conversation.messages), sampling, tools=self._schemas)
+            tools = self._schemas if _tool_format(self._chat.style) == "auto" else ()
+            completion = await engine.chat(to_openai(conversation.messages), sampling, tools=tools)
         else:
             shown = None
             completion = await engine.generate(prompt.ids, sampling, conversation=self)
@@ -326,7 +339,7 @@ class _ChatSession(AgentSession):
             if window - used < min(limit, _MIN_REPLY):
                 raise ContextFull(
                     f"a prompt of {used} tokens leaves no room for a reply in the context of {window} tokens. Shorten "
-                    "the episode, or drop early turns: ChatAgent(..., context=TokenBudget())"
+                    "the episode, or drop early turns: --context token_budget, or ChatAgent(..., context=TokenBudget())"
                 )
             limit = window - used
         if self._seed is None:
@@ -334,6 +347,10 @@ class _ChatSession(AgentSession):
         seed = child_seed(self._seed, self._sampled)
         self._sampled += 1
         return replace(sampling, max_tokens=limit, seed=seed)
+
+
+def _tool_format(style: Style) -> ToolFormat:
+    return style.format if isinstance(style, ToolStyle) else "auto"
 
 
 def _with_text(message: Message, text: str) -> Message:

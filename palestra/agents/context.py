@@ -29,6 +29,18 @@ class FullHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestObservation:
+    """Keep only the system prompt and the latest observation, for environments whose observations contain the history.
+
+    Use it with the wrapper `History`. Every turn is a separate token sample.
+    """
+
+    def keep(self, sizes: Sequence[int], used: int) -> int:
+        del sizes, used
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
 class LastTurns:
     """Keep the latest `turns` turns."""
 
@@ -100,7 +112,7 @@ class Summary:
         return min(self.recent, len(sizes)) if full else len(sizes)
 
 
-Context = FullHistory | LastTurns | TokenBudget | Summary
+Context = FullHistory | LatestObservation | LastTurns | TokenBudget | Summary
 
 
 def resolve_context(

@@ -33,9 +33,13 @@ class Prompt:
 
 
 class TokenConversation:
-    """A conversation in tokens: `open` and `next` build a prompt, `send` makes it current, `record` adds the reply."""
+    """A conversation in tokens: `open` and `next` build a prompt, `send` makes it current, `record` adds the reply.
 
-    def __init__(self, renderer: Renderer) -> None:
+    With `keep_thinking`, prompts extend the previous prompt even if the template would remove earlier thoughts.
+    """
+
+    def __init__(self, renderer: Renderer, *, keep_thinking: bool = False) -> None:
+        self._keep_thinking = keep_thinking
         self.takes_system = renderer.takes_system
         self.takes_tools = bool(renderer.tools)
         self.codec = renderer.codec
@@ -145,6 +149,8 @@ class TokenConversation:
         if self._ids:
             before = self._text if self._text is not None else renderer.render(self._messages)
             tail = self._tail(before, text, added)
+            if tail is None and self._keep_thinking:
+                tail = self._tail_after_placeholder(added)
             if tail is not None:
                 return Prompt(ids=self._extended(tail), split=None, messages=added, text=text, plain=False)
         _, ids = self._whole(text)
@@ -175,6 +181,15 @@ class TokenConversation:
         if "".join(shown.split()) != "".join(str(reply["content"]).split()):
             return None
         return self._renderer.trim(tail)
+
+    def _tail_after_placeholder(self, added: list[Message]) -> str | None:
+        """Return the text that follows a short reply in place of the last one; None if the template changes it."""
+        reply, message = added
+        if len(reply) > 2 or _PLACEHOLDER in str(message["content"]):
+            return None
+        placeholder: Message = {"role": "assistant", "content": _PLACEHOLDER}
+        _, marker, tail = self._renderer.render([*self._messages, placeholder, message]).rpartition(_PLACEHOLDER)
+        return self._renderer.trim(tail) if marker else None
 
     def _extended(self, tail: str) -> list[int]:
         """Return the ids of the last prompt, its reply and `tail`, without the tokens in `tail` that end the reply."""

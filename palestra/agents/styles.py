@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from palestra.errors import BadValue
 from palestra.parsing import as_tool_call, react_action, tool_calls
@@ -15,11 +15,17 @@ REACT = (
     "Thought: what you make of the situation and what to try next\n"
     "Action: the action itself and nothing else, in the format that the task requires"
 )
-TOOLS = (
-    "You may call these functions:\n{tools}\n"
-    "To call one, write a JSON object with its name and arguments between tags:\n"
-    '<tool_call>{{"name": "...", "arguments": {{...}}}}</tool_call>'
-)
+ToolFormat = Literal["auto", "hermes", "qwen_coder", "llama", "mistral"]
+_CALL = {
+    "hermes": "To call one, write a JSON object with its name and arguments between tags:\n"
+    '<tool_call>{"name": "...", "arguments": {...}}</tool_call>',
+    "qwen_coder": "To call one, write its name and arguments between tags:\n"
+    "<tool_call>\n<function=NAME>\n<parameter=ARGUMENT>\nvalue\n</parameter>\n</function>\n</tool_call>",
+    "llama": "To call one, reply with nothing but a JSON object with its name and arguments:\n"
+    '{"name": "...", "parameters": {...}}',
+    "mistral": "To call one, write a JSON list of calls after a marker:\n"
+    '[TOOL_CALLS][{"name": "...", "arguments": {...}}]',
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +64,18 @@ class ReActStyle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStyle:
-    """Native tool calls in the format of the model's chat template or server; the action is the unchanged reply."""
+    """Native tool calls; the action is the unchanged reply.
+
+    With the format "auto", the chat template or the server describes the tools; otherwise the system prompt does.
+    """
 
     takes_tools: ClassVar[bool] = True
     instruction: str = ""
+    format: ToolFormat = "auto"
+
+    def __post_init__(self) -> None:
+        if self.format not in get_args(ToolFormat):
+            raise BadValue(f"format must be one of {', '.join(get_args(ToolFormat))}; got {self.format!r}")
 
     def read(self, text: str, native: Sequence[Mapping[str, Any]]) -> ParsedReply:
         calls = [call for item in native if (call := _from_server(item)) is not None] or tool_calls(text)
@@ -91,9 +105,10 @@ def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return schemas
 
 
-def tools_text(tools: Sequence[Mapping[str, Any]]) -> str:
-    """Return a description of the tools for the prompt, for templates without tool support."""
-    return TOOLS.format(tools="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
+def tools_text(tools: Sequence[Mapping[str, Any]], form: ToolFormat = "auto") -> str:
+    """Return a description of the tools and of the format of calls; "auto" is Hermes' format."""
+    listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    return f"You may call these functions:\n{listed}\n{_CALL['hermes' if form == 'auto' else form]}"
 
 
 def _from_server(call: Mapping[str, Any]) -> dict[str, Any] | None:

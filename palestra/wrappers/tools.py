@@ -161,7 +161,8 @@ class Tools(Wrapper):
         self._seed = int(info.get("seed", 0))
         if self._text:
             observation = _join([observation, f"\n\n{self._text}"])
-        return observation, {**info, **self._counts(), "tools": self._schemas, "use_tool": False}
+        about = {"tools": self._schemas, "tools_text": self._text, "use_tool": False}
+        return observation, {**info, **self._counts(), **about}
 
     # Turns
 
