@@ -251,3 +251,9 @@ def test_programs_are_found_in_linear_time(text: str) -> None:
 def test_a_single_block_is_the_program_in_any_form() -> None:
     for code in ("", "2", "SELECT 1", "print(1)", "    x"):
         assert read_program(f"Example output:\n{fenced(code)}") == code
+
+
+def test_indented_fences_are_read_only_if_there_are_no_others() -> None:
+    assert read_program("```python\nx = 1\n    ```") == "x = 1"
+    documented = 'def f():\n    """\n    ```\n    f()\n    ```\n    """'
+    assert read_program(fenced(documented)) == documented

@@ -9,6 +9,7 @@ from typing import NamedTuple
 PYTHON = ("", "py", "python", "python3")  # language labels of blocks that may contain a Python program; "" for no label
 
 _FENCE_LINE = re.compile(r"^[ \t]{0,3}```[ \t]*([^\n`]*)$", re.M)
+_INDENTED_FENCE_LINE = re.compile(r"^[ \t]*```[ \t]*([^\n`]*)$", re.M)
 _DEFINED = re.compile(
     r"^[ \t]*(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)|^(\w+)(?:[ \t]*:[^=\n]{1,80})?[ \t]*=(?!=)", re.M
 )
@@ -46,6 +47,8 @@ def read_program(reply: str, names: Collection[str] = ()) -> str | None:
     is the last block that is a program and not an example of its use or its output; models often append such blocks.
     """
     blocks = list(_blocks(reply.rpartition("</think>")[2], PYTHON)) or list(_blocks(reply, PYTHON))
+    if not blocks:  # accept an indented fence only if there is no other, since a program may contain one in a docstring
+        blocks = list(_blocks(reply, PYTHON, _INDENTED_FENCE_LINE))
     if len(blocks) < 2:
         return blocks[0].code if blocks else None
     wanted = set(names)
@@ -68,9 +71,9 @@ def read_program(reply: str, names: Collection[str] = ()) -> str | None:
     return blocks[-1].code
 
 
-def _blocks(text: str, languages: Collection[str]) -> Iterator[Block]:
+def _blocks(text: str, languages: Collection[str], fences: re.Pattern[str] = _FENCE_LINE) -> Iterator[Block]:
     opened: tuple[str, int, int] | None = None
-    for fence in _FENCE_LINE.finditer(text):
+    for fence in fences.finditer(text):
         label = fence[1].strip().lower()
         if opened is None or label:  # a fence with a language always opens a block
             opened = (label, fence.start(), fence.end())

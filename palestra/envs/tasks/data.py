@@ -15,7 +15,7 @@ from typing import Any
 from palestra.core import Reset
 from palestra.envs.tasks.base import Item, TaskEnv, TaskOptions
 from palestra.envs.tasks.order import position_of, row_at
-from palestra.envs.tasks.rows import Rows, open_rows
+from palestra.envs.tasks.rows import Rows, memory_rows, open_rows
 from palestra.envs.tasks.source import Source
 from palestra.envs.tasks.splits import row_fingerprint
 from palestra.errors import BadValue
@@ -24,7 +24,8 @@ from palestra.errors import BadValue
 class DataOptions(TaskOptions, total=False):
     """Keyword arguments accepted by every task that uses a dataset."""
 
-    dataset: str | None  # id of a dataset on the Hugging Face Hub
+    # Id of a dataset on the Hugging Face Hub, or the rows: a list of mappings or a `datasets.Dataset`.
+    dataset: str | Sequence[Mapping[str, Any]] | None
     path: str | None  # local file or folder
     data_split: str | None  # name of a dataset split, for example "validation"
     config: str | None
@@ -51,7 +52,7 @@ class DataTask(TaskEnv):
     def __init__(
         self,
         *,
-        dataset: str | None = None,
+        dataset: str | Sequence[Mapping[str, Any]] | None = None,
         path: str | None = None,
         data_split: str | None = None,
         config: str | None = None,
@@ -80,17 +81,26 @@ class DataTask(TaskEnv):
         self.shuffle = shuffle
         self.shuffle_seed = shuffle_seed
         self.question = question
-        self.rows = self.open_rows(
-            Source(
-                dataset=dataset,
-                path=None if path is None else str(path),
-                split=data_split,
-                config=config,
-                revision=revision,
-                mirror=None if mirror is None else str(mirror),
-            )
+        if dataset is not None and not isinstance(dataset, str):
+            self.use_rows(dataset)
+            return
+        source = Source(
+            dataset=dataset,
+            path=None if path is None else str(path),
+            split=data_split,
+            config=config,
+            revision=revision,
+            mirror=None if mirror is None else str(mirror),
         )
-        self.rows.require_column(question, "question")
+        self._use(self.open_rows(source))
+
+    def use_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Use these rows, a list of mappings or a `datasets.Dataset`, instead of the current ones."""
+        self._use(memory_rows(rows))
+
+    def _use(self, rows: Rows) -> None:
+        rows.require_column(self.question, "question")
+        self.rows = rows
         self.num_tasks = len(self._split_rows)
 
     def open_rows(self, source: Source) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,23 @@ from palestra.envs.tasks.splits import row_fingerprint, split_rows
 from palestra.errors import BadValue, DataMissing
 
 
+class MemoryTable:
+    """Rows that the caller passed as a list of mappings or as a `datasets.Dataset`."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._rows = rows
+        names = getattr(rows, "column_names", None)
+        self.columns = tuple(names) if names else tuple(dict.fromkeys(name for row in rows for name in row))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int, /) -> dict[str, Any]:
+        return dict(self._rows[index])
+
+
 class Rows:
-    """The rows from a source. Copies share the rows, and a pickle contains only the source."""
+    """The rows from a source. Copies share the rows. A pickle contains only the source, unless it is in memory."""
 
     __slots__ = ("_splits", "folder", "source", "table")
 
@@ -37,6 +52,8 @@ class Rows:
         return self.table[index]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if isinstance(self.table, MemoryTable):
+            return Rows, (self.source, self.table, self.folder)
         return open_rows, (self.source,)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Rows:
@@ -87,6 +104,14 @@ def open_rows(source: Source) -> Rows:
         if rows is None:
             rows = _cache[key] = Rows(source, *_read(source, path))
     return rows
+
+
+def memory_rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return rows that the caller passed instead of a source."""
+    table = MemoryTable(rows)
+    if not len(table):
+        raise DataMissing("`dataset` has no rows")
+    return Rows(Source(dataset="dataset in memory"), table, None)
 
 
 def clear_cache() -> None:
