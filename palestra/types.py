@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
+
+from palestra.errors import EnvFailed
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 
@@ -35,7 +38,7 @@ class Call:
     prompt_ids: list[int]  # empty if the engine returns no ids; `prompt` then contains the messages
     ids: list[int]  # sampled token ids, never re-tokenized
     logprobs: list[float]  # log-probability of each sampled id at temperature 1 and without top-p or top-k
-    finish: str  # "stop" or "length"
+    finish: str  # "stop", "length", or "empty" if a server returned neither text nor tool calls
     version: int  # version of the weights
     kind: str = "act"  # "act", "reflect" or "summary"
     split: str | None = None  # set if the prompt does not extend the previous call: "template", "tokens" or "context"
@@ -76,6 +79,23 @@ class Step(NamedTuple):
     @property
     def done(self) -> bool:
         return self.terminated or self.truncated
+
+
+_INFINITY = float("inf")
+
+
+def finite_reward(reward: Any) -> float:
+    """Return a reward as a float; raise EnvFailed if it is not a finite number. A bool is not a number here."""
+    if type(reward) is float and -_INFINITY < reward < _INFINITY:
+        return reward
+    if not isinstance(reward, bool) and isinstance(reward, Real):
+        try:
+            value = float(reward)
+        except OverflowError:
+            value = _INFINITY
+        if -_INFINITY < value < _INFINITY:
+            return value
+    raise EnvFailed(f"the reward of a step must be a finite number, got {repr(reward)[:100]}")
 
 
 def text_of(observation: Observation) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NoReturn, Self
 
 from palestra.core import Env
-from palestra.errors import BadValue, EpisodeOver, ResetNeeded
-from palestra.types import Step
+from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded
+from palestra.types import Step, finite_reward
 
 
 class AdapterEnv(Env):
@@ -40,10 +41,19 @@ class AdapterEnv(Env):
         self._turn = 0
         self._total = 0.0
 
+    @abstractmethod
+    def _drop_episode(self) -> None:
+        """Stop using the server's environment after an invalid reply. The next `reset` starts a new episode."""
+
     def _step_result(
         self, text: Any, reward: float, done: bool, info: dict[str, Any], *, truncated: bool = False
     ) -> Step:
         """Return the result of a step. `truncated` is True if the server reports that it truncated the episode."""
+        try:
+            reward = finite_reward(reward)
+        except EnvFailed:
+            self._drop_episode()
+            raise
         self._turn += 1
         self._total += reward
         horizon = not done and self.max_turns is not None and self._turn >= self.max_turns

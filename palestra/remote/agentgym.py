@@ -149,6 +149,9 @@ class AgentGymEnv(AdapterEnv):
             self._abandon(responsive=False)
             raise
 
+    def _drop_episode(self) -> None:
+        self._abandon(responsive=True)
+
     def _abandon(self, *, responsive: bool) -> None:
         """Stop using the environment, and close it if the server still responds. The next `reset` creates a new one."""
         if responsive:

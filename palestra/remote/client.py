@@ -19,7 +19,7 @@ from palestra.remote.protocol import SingleRequest
 from palestra.remote.served_spec import spec_from_json
 from palestra.remote.socket_transport import shared_socket
 from palestra.seeding import check_seed
-from palestra.types import Step
+from palestra.types import Step, finite_reward
 from palestra.workers.env_runner import PlayerRngProxy
 
 # Causes of a lost session that can be recovered, because the failure was not caused by one of its own calls.
@@ -227,7 +227,8 @@ class RemoteEnv(Env):
             result = yield from self._numbered(protocol.Step(action=action))
         self._actions.append(action)
         self._last = result["observation"]
-        return Step(result["observation"], result["reward"], result["terminated"], result["truncated"], result["info"])
+        reward = finite_reward(result["reward"])  # null, for example, if the server cannot encode a reward
+        return Step(result["observation"], reward, result["terminated"], result["truncated"], result["info"])
 
     def _replay(self) -> Exchange[None]:
         """Replay the running episode up to its last action in the new session."""

@@ -82,14 +82,16 @@ class OpenEnvEnv(AdapterEnv):
             raise EnvFailed(f"{self._base} failed during a step ({code}): {message}")
         observation = self._observation(reply)
         reward, done = reply["data"].get("reward"), reply["data"].get("done")
-        if isinstance(reward, bool) or not isinstance(reward, int | float | None) or not isinstance(done, bool):
+        if reward is None and done is False:
+            reward = 0.0  # OpenEnv servers may omit the reward of all steps but the last
+        if isinstance(reward, bool) or not isinstance(reward, int | float) or not isinstance(done, bool):
             self._abandon()
             raise EnvFailed(f"{self._base} returned an invalid reward or done: {reward!r}, {done!r}")
         extra = observation.get("info")
         info = dict(extra) if isinstance(extra, dict) else {}
         info["observation"] = observation
         truncated = observation.get("truncated") is True
-        return self._step_result(self._text(observation), float(reward or 0.0), done, info, truncated=truncated)
+        return self._step_result(self._text(observation), reward, done, info, truncated=truncated)
 
     def close(self) -> None:
         socket, self._socket = self._socket, None
@@ -183,6 +185,9 @@ class OpenEnvEnv(AdapterEnv):
             self._abandon()
             raise EnvFailed(f"{self._base} sent {str(reply)[:200]!r} instead of an observation")
         return observation
+
+    def _drop_episode(self) -> None:
+        self._abandon()
 
     def _abandon(self) -> None:
         self.close()

@@ -42,7 +42,7 @@ _RESULTS: dict[str, Schema] = {
         },
         reward={
             "type": ["number", "null"],
-            "description": "null if the environment failed or if the reward is NaN.",
+            "description": "null if the environment failed.",
         },
         terminated={"type": "boolean"},
         truncated={"type": "boolean"},

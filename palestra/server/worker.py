@@ -20,6 +20,7 @@ from palestra.core import Env
 from palestra.errors import BadValue, EpisodeOver, InfrastructureError, ResetNeeded, UnknownEnv, UsageError
 from palestra.registry import EnvFactory, get_spec, preload
 from palestra.seeding import check_seed
+from palestra.types import finite_reward
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
 from palestra.workers.executor import Abandoned, Executor, ExecutorThread
@@ -258,13 +259,13 @@ class SessionWorker(CommandLoop):
             return OK, ((index, observation, valid, terminated, truncated, info, episode), request)
         observation, reward, terminated, truncated, info = hosted.running().step(action)
         status = OVER if terminated or truncated else OK
-        return status, ((index, observation, reward, terminated, truncated, info, None), request)
+        return status, ((index, observation, finite_reward(reward), terminated, truncated, info, None), request)
 
     def _step_result(self, step: Any, media_type: str) -> tuple[int, Any]:
         observation, reward, terminated, truncated, info = step
         data = {
             "observation": observation,
-            "reward": reward,
+            "reward": finite_reward(reward),
             "terminated": terminated,
             "truncated": truncated,
             "info": info,

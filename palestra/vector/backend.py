@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from palestra.errors import BadValue
+from palestra.types import finite_reward
 from palestra.workers.env_runner import EnvRunner
 from palestra.workers.types import Autoreset, BoolList, Command, Factory, Limits, Reply, VectorStep
+
+INFINITY = float("inf")
 
 
 class Backend(ABC):
@@ -81,6 +84,8 @@ class SyncBackend(Backend):
             try:
                 # If `step` is None, the call raises TypeError, which is handled below, so no check for None is needed.
                 observation, reward, terminated, truncated, info = step(action)  # type: ignore[misc]
+                if type(reward) is not float or not -INFINITY < reward < INFINITY:
+                    reward = finite_reward(reward)
                 if terminated or truncated:
                     index = len(infos)
                     runner = self.runners[index]

@@ -12,7 +12,7 @@ from typing import Any
 from palestra.core import Env
 from palestra.errors import EnvFailed, InfrastructureError
 from palestra.seeding import nth_seed
-from palestra.types import Observation
+from palestra.types import Observation, finite_reward
 from palestra.workers.types import (
     CALL,
     NO_REWARD,
@@ -128,6 +128,7 @@ class EnvRunner:
         try:
             self.on_phase("step")
             observation, reward, terminated, truncated, info = self.env.step(action)  # type: ignore[union-attr]
+            reward = finite_reward(reward)
         except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception affects only this env
             return self.after_failure(self.failure_of(err, action))
         if terminated or truncated:
@@ -268,7 +269,7 @@ class EnvRunner:
         """Close and remove the env. Exceptions raised by its `close` are ignored."""
         env, self.env = self.env, None
         if env is not None:
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 env.close()
 
 

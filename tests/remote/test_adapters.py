@@ -179,6 +179,9 @@ class FakeAgentGym:
         {"observation": "x", "done": False},
         {"observation": "x", "reward": "1", "done": False},
         {"observation": "x", "reward": True, "done": False},
+        {"observation": "x", "reward": None, "done": True},
+        {"observation": "x", "reward": float("nan"), "done": True},
+        {"observation": "x", "reward": float("inf"), "done": False},
         {"observation": None, "reward": 0, "done": False},
         {"observation": "x", "reward": 0, "done": 1},
         "x",
@@ -241,6 +244,32 @@ def test_invalid_socket_replies_raise() -> None:
             for _ in range(5):
                 with pytest.raises(EnvFailed):
                     env.reset(seed=1)
+        bad.shutdown()
+
+
+@pytest.mark.parametrize("reward", ["null", "NaN", "Infinity", '"1"', "true"])
+def test_invalid_rewards_of_openenv_raise(reward: str) -> None:
+    replies = iter(
+        '{{"type": "observation", "data": {{"observation": {{"text": "x"}}, "reward": {}, "done": {}}}}}'.format(*pair)
+        for pair in (("null", "false"), ("null", "false"), (reward, "true"), ("null", "false"))
+    )
+
+    def talk(socket: ServerConnection) -> None:
+        for message in socket:
+            if json.loads(message)["type"] != "close":
+                socket.send(next(replies))
+
+    with serve(talk, "127.0.0.1", 0) as bad:
+        threading.Thread(target=bad.serve_forever, daemon=True).start()
+        port = bad.socket.getsockname()[1]
+        with OpenEnvEnv(f"openenv+http://127.0.0.1:{port}", action_key="action", timeout=5.0) as env:
+            env.reset(seed=1)
+            assert env.step("a").reward == 0.0  # only the last step needs a reward
+            with pytest.raises(EnvFailed, match="reward"):
+                env.step("a")
+            with pytest.raises(ResetNeeded):
+                env.step("a")
+            env.reset(seed=2)
         bad.shutdown()
 
 

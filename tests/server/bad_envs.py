@@ -83,6 +83,8 @@ class Tricky(Env):
             observation = [{"type": "text", "text": "look"}, {"type": "image", "image": picture}]
         elif command == "nan":
             reward = math.nan
+        elif command == "reward":
+            reward = {"inf": math.inf, "none": None, "text": "1", "bool": True}[argument]  # type: ignore[assignment]
         elif command == "surrogate":
             observation = "\ud800"
         elif command == "object":

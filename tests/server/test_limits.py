@@ -124,8 +124,11 @@ def test_environment_that_cannot_be_created(server: Server, client: Client) -> N
     assert server.number("sessions", client) == before
 
 
-def test_reward_nan(play: SessionClient) -> None:
-    assert play.step("nan").data["reward"] is None
+@pytest.mark.parametrize("action", ["nan", "reward inf", "reward none", "reward text", "reward bool"])
+def test_invalid_reward_is_a_failure(play: SessionClient, action: str) -> None:
+    reply = play.step(action)
+    assert (reply.status, reply.code) == (502, "env_failed")
+    assert "finite number" in reply.data["error"]["message"]
 
 
 @pytest.fixture(scope="module")

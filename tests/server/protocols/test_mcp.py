@@ -137,9 +137,10 @@ def test_session_continues_after_a_failure(server: Server) -> None:
         wire = RawClient(client)
         wire.initialize()
         wire.call("reset", {"seed": 1})
-        broken = wire.call("step", {"action": "raise"})["result"]
-        assert (broken["isError"], broken["structuredContent"]["code"]) == (True, "env_failed")
-        assert wire.call("reset", {"seed": 1})["result"]["isError"] is False
+        for action in ("raise", "nan", "reward none"):
+            broken = wire.call("step", {"action": action})["result"]
+            assert (broken["isError"], broken["structuredContent"]["code"]) == (True, "env_failed")
+            assert wire.call("reset", {"seed": 1})["result"]["isError"] is False
         lost = wire.call("step", {"action": "exit"})["result"]["structuredContent"]
         assert (lost["code"], lost["boundary"]) == ("session_gone", "env")
         until(lambda: client.get("/ready").status == 200)

@@ -251,8 +251,9 @@ def test_error_codes_on_the_websocket(server: Server) -> None:
         assert len(base64.b64decode(picture["parts"][1]["image"])) == 1 << 20
         listed = talk.request("mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert len(listed["data"]["result"]["tools"]) == 4
-        assert talk.request("step", {"action": "raise"})["data"]["fault"] == "env_failed"
-        assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "started 3"
+        for action in ("raise", "nan", "reward text"):
+            assert talk.request("step", {"action": action})["data"]["fault"] == "env_failed"
+            assert talk.request("reset", {"seed": 3})["data"]["observation"]["text"] == "started 3"
         talk.send("close")
         with pytest.raises(Exception, match="1000"):
             talk.receive()
