@@ -11,7 +11,9 @@ from typing import Any, Literal, Protocol, Self
 from palestra.errors import BadValue
 from palestra.types import Message
 
-Finish = Literal["stop", "length"]  # "stop": a stop token or stop string; "length": max_tokens or the context window
+# "stop": a stop token or stop string; "length": max_tokens or the context window; "empty": a server returned neither
+# text nor tool calls
+Finish = Literal["stop", "length", "empty"]
 
 # Named tensors, such as those returned by `model.named_parameters()` or `model.state_dict()`.
 Weights = Mapping[str, Any] | Iterable[tuple[str, Any]]

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from palestra.engines.base import Completion, Engine, Sampling, Tokenizer
+from palestra.engines.context_errors import is_context_overflow, smaller_limit
 from palestra.engines.http_transport import HttpResponse, HttpTransport
 from palestra.engines.openai_formats import (
     CompletionsFormat,
@@ -23,7 +24,7 @@ from palestra.engines.openai_formats import (
     chat_request,
     read_chat,
 )
-from palestra.errors import BadValue, EngineFailed, PalestraError, ParsingFailed
+from palestra.errors import BadValue, ContextFull, EngineFailed, PalestraError, ParsingFailed
 from palestra.optional import require
 from palestra.types import Message
 
@@ -33,9 +34,7 @@ _OPTIONAL = ("top_k", "min_p", "top_p", "stop_token_ids", "seed", "stop", "tools
 _UNKNOWN_FIELD = re.compile(
     r"unrecogni|unknown|unexpected|unsupported|not supported|not permitted|additional propert", re.I
 )
-_TOO_LONG = re.compile(
-    r"context.?(length|window)|maximum.{0,20}(length|tokens)|too (long|many tokens)|max_model_len", re.I
-)
+_EMPTY_RETRIES = 2  # additional requests after a reply with neither text nor tool calls
 _NEEDS_IDS = "vLLM 0.10.2 or newer and SGLang return them; without tokenizer= the engine uses chat messages"
 _RAW_LOGPROBS = (
     "start vLLM with --logprobs-mode raw_logprobs (its default), SGLang with SGLANG_RETURN_ORIGINAL_LOGPROB=1"
@@ -183,28 +182,12 @@ class OpenAIEngine(Engine):
         if self._format is not None:
             return await super().chat(messages, sampling, tools=tools)
         version = self.version
-        limit = sampling.max_tokens
-        if self.max_context is not None:
-            limit = min(limit, self.max_context - 1)  # servers reject a max_tokens beyond the context length
-
-        def body() -> dict[str, Any]:
-            return self._extra | chat_request(
-                self.model or "",
-                messages,
-                sampling,
-                tools,
-                max_tokens=limit,
-                limit_field=self._limit_field,
-                complete=self._complete,
-            )
-
-        sent_body = body()
-        response = await self._transport.send("/chat/completions", sent_body)
-        if response.status == 400 and "max_tokens" in sent_body and "max_completion_tokens" in response.error:
-            self._limit_field = "max_completion_tokens"  # newer OpenAI models accept only this name
-            sent_body = body()
-            response = await self._transport.send("/chat/completions", sent_body)
-        reply = self._read(read_chat, response, sent_body)
+        reply = await self._chat_reply(messages, sampling, tools)
+        for attempt in range(_EMPTY_RETRIES):
+            if reply.finish != "empty":
+                break
+            seed = None if sampling.seed is None else sampling.seed + attempt + 1
+            reply = await self._chat_reply(messages, replace(sampling, seed=seed), tools)
         return Completion(
             ids=[],
             logprobs=[],
@@ -216,12 +199,38 @@ class OpenAIEngine(Engine):
             usage=reply.usage,
         )
 
+    async def _chat_reply(
+        self, messages: Sequence[Message], sampling: Sampling, tools: Sequence[dict[str, Any]]
+    ) -> ServerReply:
+        """Send a chat request. Adapt `max_tokens` if the server requires another name or a smaller value for it."""
+        limit: int | None = sampling.max_tokens
+        if self.max_context is not None:
+            limit = min(sampling.max_tokens, self.max_context - 1)  # servers reject a value beyond the context length
+        while limit is not None:
+            body = self._extra | chat_request(
+                self.model or "",
+                messages,
+                sampling,
+                tools,
+                max_tokens=limit,
+                limit_field=self._limit_field,
+                complete=self._complete,
+            )
+            response = await self._transport.send("/chat/completions", body)
+            if is_context_overflow(response.status, response.error):
+                limit = smaller_limit(response.error, limit)
+            elif response.status == 400 and "max_tokens" in body and "max_completion_tokens" in response.error:
+                self._limit_field = "max_completion_tokens"  # newer OpenAI models accept only this name
+            else:
+                break
+        return self._read(read_chat, response, body)
+
     async def _sample(self, token_format: TokenFormat, prompt: list[int], sampling: Sampling) -> ServerReply:
         limit = sampling.max_tokens
         if self.max_context is not None:
             limit = min(limit, self.max_context - len(prompt))
             if limit < 1:
-                raise BadValue(
+                raise ContextFull(
                     f"a prompt of {len(prompt)} tokens leaves no room for a reply in a context of {self.max_context}; "
                     "shorten the conversation with a context policy"
                 )
@@ -258,8 +267,8 @@ class OpenAIEngine(Engine):
             return BadValue(f"{message}. Check base_url; it usually ends in /v1")
         if status < 400:
             return BadValue(f"{message}. Pass that URL as base_url")
-        if status == 413 or (status in (400, 422) and _TOO_LONG.search(error)):
-            return BadValue(f"the prompt and max_tokens={self._limit(sent_body)} do not fit: {message}")
+        if is_context_overflow(status, error):
+            return ContextFull(f"the prompt and max_tokens={self._limit(sent_body)} do not fit: {message}")
         if status in (400, 422):
             field = next((name for name in _OPTIONAL if name in sent_body and re.search(rf"\b{name}\b", error)), None)
             if field and _UNKNOWN_FIELD.search(error):

@@ -191,6 +191,8 @@ def read_chat(response: Any) -> ServerReply:
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ParsingFailed(f"a tool call has no function name: {str(call)[:200]}")
     finish = _finish(choice.get("finish_reason"))
+    if finish == "stop" and not calls and not (content or "").strip():
+        finish = "empty"
     return ServerReply(text=content or "", finish=finish, tool_calls=calls, usage=_usage(response))
 
 

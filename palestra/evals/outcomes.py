@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ class Outcome:
     tokens_read: int | None  # None if the engine reports no token counts
     tokens_written: int | None
     tool_calls: int
+    empty: int  # number of empty replies from a server; such a reply ends the episode
     invalid: int  # number of actions that could not be parsed or broke the rules
     ending: str  # how the episode ended, for example "solved", "lost" or "horizon"
     truncated: bool
@@ -66,11 +68,12 @@ def outcome(episode: Mapping[str, Any]) -> Outcome:
             member=episode["member"],
             success=None if failure is not None else bool(success),
             reward=sum(turn["reward"] for turn in turns),
-            score=float(score) if isinstance(score, (int, float)) else float(bool(success)),
+            score=float(score) if isinstance(score, (int, float)) and isfinite(score) else float(bool(success)),
             turns=len(turns),
             tokens_read=read,
             tokens_written=written,
             tool_calls=_tool_calls(turns),
+            empty=sum(call["finish"] == "empty" for call in _calls(turns)),
             invalid=sum("invalid" in turn["info"] for turn in turns),
             ending=str(last.get("ending", "")),
             truncated=bool(turns) and bool(turns[-1]["truncated"]),

@@ -158,6 +158,7 @@ def _averages(played: Sequence[Outcome], prices: Prices) -> Row:
         "turns": sum(one.turns for one in played) / n,
         "tool_calls": sum(one.tool_calls for one in played) / n,
         "invalid_actions": sum(one.invalid for one in played) / max(1, sum(one.turns for one in played)),
+        "empty_replies": sum(one.empty for one in played) / max(1, sum(one.turns for one in played)),
         "truncated": sum(one.truncated for one in played) / n,
         "endings": dict(sorted(Counter(one.ending or "unnamed" for one in played).items())),
     }
@@ -206,7 +207,15 @@ def _together(name: str, members: Sequence[_Known], prices: Prices) -> Row:
     if len(normalised) == len(known):
         row |= _named("normalised", stats.mean_of_means(normalised))
     played = [one for _, one, estimates in members if estimates]
-    for key in ("turns", "tool_calls", "truncated", "invalid_actions", "tokens_read", "tokens_written"):
+    for key in (
+        "turns",
+        "tool_calls",
+        "truncated",
+        "invalid_actions",
+        "empty_replies",
+        "tokens_read",
+        "tokens_written",
+    ):
         if all(key in one for one in played):
             row[key] = sum(one[key] for one in played) / len(played)
     if prices.known and all("cost" in one for one in played):

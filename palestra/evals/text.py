@@ -66,6 +66,7 @@ _PLAIN = (
     ("tool calls", "tool_calls", ".2f"),
     ("truncated", "truncated", ".1%"),
     ("invalid", "invalid_actions", ".1%"),
+    ("empty replies", "empty_replies", ".1%"),
     ("cost $", "cost", ".4f"),
 )
 

@@ -186,7 +186,8 @@ class Stub:
         limit = min(body.get("max_tokens") or body["max_completion_tokens"], self.context - len(prompt))
         ids, _, reason, stop = self._sample(prompt, body, limit)
         message = self.reply or {"role": "assistant", "content": self._text(ids, reason, stop)}
-        reason = "tool_calls" if message.get("tool_calls") else reason
+        if self.reply:
+            reason = "tool_calls" if message.get("tool_calls") else "stop"
         choices = [{"index": 0, "message": message, "finish_reason": reason}]
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(ids)}
         response = {"object": "chat.completion", "model": body["model"], "choices": choices, "usage": usage}

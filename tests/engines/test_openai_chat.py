@@ -10,7 +10,7 @@ import pytest
 
 from palestra.engines import Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
-from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from palestra.errors import BadValue, ContextFull, EngineFailed, ParsingFailed
 from palestra.types import Message
 from tests.engines.stub_server import Stub, responds_with
 
@@ -176,7 +176,7 @@ def test_named_model_works_without_a_model_list(plain: Stub, response: Any) -> N
 
 
 def test_conversation_longer_than_the_context_raises(plain: Stub) -> None:
-    with pytest.raises(BadValue, match=r"do not fit: .*maximum context length is 256 tokens.*contains 3\d\d input"):
+    with pytest.raises(ContextFull, match=r"do not fit: .*maximum context length is 256 tokens.*contains 3\d\d input"):
         chat(plain, [{"role": "user", "content": "x" * 300}])
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import palestra.engines
 from palestra.engines import ByteTokenizer, Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
-from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from palestra.errors import BadValue, ContextFull, EngineFailed, ParsingFailed
 from tests.engines.stub_server import EOS, TOKENIZER, Stub, distribution, rejects, responds_with
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def test_reply_is_limited_by_the_context(server: Stub) -> None:
 
 def test_prompt_longer_than_the_context_raises(server: Stub) -> None:
     long = (PROMPT * 40)[:300]
-    with pytest.raises(BadValue, match="a prompt of 300 tokens leaves no room for a reply in a context of 256"):
+    with pytest.raises(ContextFull, match="a prompt of 300 tokens leaves no room for a reply in a context of 256"):
         generate(server, long)
 
     async def rejected_by_the_server() -> None:
@@ -177,7 +177,7 @@ def test_prompt_longer_than_the_context_raises(server: Stub) -> None:
         engine.max_context = None
         await engine.generate(long, Sampling(max_tokens=7))
 
-    with pytest.raises(BadValue, match=r"max_tokens=7 do not fit: .*returned 400: .*256 tokens.* 300 input tokens"):
+    with pytest.raises(ContextFull, match=r"max_tokens=7 do not fit: .*returned 400: .*256 tokens.* 300 input tokens"):
         run(rejected_by_the_server())
 
 

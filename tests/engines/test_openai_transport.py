@@ -18,7 +18,7 @@ import pytest
 
 from palestra.engines import Completion, Sampling, http_transport
 from palestra.engines.openai import OpenAIEngine
-from palestra.errors import BadValue, EngineFailed, ParsingFailed
+from palestra.errors import BadValue, ContextFull, EngineFailed, ParsingFailed
 from palestra.types import Message
 from tests.engines.stub_server import Fault, Stub, delays, disconnects, disconnects_midway, rejects, responds_with
 
@@ -110,7 +110,7 @@ def test_unreachable_server_raises() -> None:
         (rejects(403, "not yours"), BadValue, "Check the API key"),
         (rejects(404, "no route"), BadValue, "usually ends in /v1"),
         (rejects(405, "not so"), BadValue, "usually ends in /v1"),
-        (rejects(413, "huge"), BadValue, "do not fit"),
+        (rejects(413, "huge"), ContextFull, "do not fit"),
         (rejects(422, "odd"), BadValue, "returned 422: odd"),
         (rejects(402, "pay"), EngineFailed, "returned 402: pay"),
         (rejects(501, "never"), EngineFailed, "returned 501: never"),
