@@ -1,7 +1,5 @@
 """Run the `palestra` command with `python -m palestra`."""
 
-import sys
+from palestra.cli import entry_point
 
-from palestra.cli import main
-
-sys.exit(main())
+entry_point()

@@ -200,25 +200,25 @@ class Env(ABC):
         """Call `reset` without blocking the event loop."""
         if self.inline:
             return self.reset(seed=seed, options=options)
-        from asyncio import to_thread
+        from palestra.threads import run_in_thread
 
-        return await to_thread(self.reset, seed=seed, options=options)
+        return await run_in_thread(self.reset, seed=seed, options=options)
 
     async def astep(self, action: str) -> Step:
         """Call `step` without blocking the event loop."""
         if self.inline:
             return self.step(action)
-        from asyncio import to_thread
+        from palestra.threads import run_in_thread
 
-        return await to_thread(self.step, action)
+        return await run_in_thread(self.step, action)
 
     async def aclose(self) -> None:
         """Call `close` without blocking the event loop."""
         if self.inline:
             return self.close()
-        from asyncio import to_thread
+        from palestra.threads import run_in_thread
 
-        return await to_thread(self.close)
+        return await run_in_thread(self.close)
 
     @property
     def unwrapped(self) -> Env:

@@ -22,7 +22,7 @@ ROWS = [
     {"errors"},
     {"types"},
     {"spec"},
-    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
+    {"seeding", "optional", "cache", "sockets", "concurrency", "threads", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},
     {"tools"},

@@ -12,6 +12,7 @@ from palestra.agents.base import Agent, AgentSession
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.seeding import child_seed
+from palestra.threads import run_in_thread
 from palestra.types import Action, Observation, text_of
 
 
@@ -40,7 +41,7 @@ class _EnvPolicySession(AgentSession):
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         del observation, info
-        text = self._choose() if self._env.inline else await asyncio.to_thread(self._choose)
+        text = self._choose() if self._env.inline else await run_in_thread(self._choose)
         if text is None:
             raise BadValue(f"{self._env!r} has no expert; use RandomAgent() or a model")
         return Action(text=text)
@@ -74,9 +75,7 @@ class _FunctionSession(AgentSession):
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         reply: Any = (
-            await asyncio.to_thread(self._choose, observation, info)
-            if self._threads
-            else self._choose(observation, info)
+            await run_in_thread(self._choose, observation, info) if self._threads else self._choose(observation, info)
         )
         if inspect.isawaitable(reply):
             reply = await reply
@@ -107,7 +106,7 @@ class _HumanSession(AgentSession):
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         del info
         async with self._turn:
-            return Action(text=await asyncio.to_thread(self._ask, text_of(observation)))
+            return Action(text=await run_in_thread(self._ask, text_of(observation)))
 
 
 def _ask(text: str) -> str:

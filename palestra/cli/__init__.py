@@ -9,7 +9,10 @@ import argparse
 import importlib
 import os
 import sys
+import threading
+import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import NoReturn
 
@@ -36,6 +39,7 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
 }
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+MAX_EXIT_SECONDS = 4.0
 
 _EPILOG = """\
 examples:
@@ -110,10 +114,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except SystemExit as err:
+        if err.code:
+            raise
+        # No verb exits this way, so an environment, tool or agent did, and the verb has not done its work.
+        print("palestra: the command was ended by a call of sys.exit() in an environment or plug-in", file=sys.stderr)
+        return EXIT_FAILED
     except BrokenPipeError:
         # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+
+
+def entry_point() -> NoReturn:
+    """Run one command and end the process, at most `MAX_EXIT_SECONDS` after the command, with its exit code.
+
+    Python waits for all threads but daemon threads before it exits, and an environment or a library may have started
+    some that never end.
+    """
+    code = main()
+
+    def end() -> None:
+        time.sleep(MAX_EXIT_SECONDS)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+
+    threading.Thread(target=end, name="palestra-exit", daemon=True).start()
+    sys.exit(code)
 
 
 def _reject(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:

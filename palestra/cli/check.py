@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: 20).",
     )
     parser.add_argument(
+        "--reset-timeout",
+        type=float,
+        metavar="S",
+        help="Maximum number of seconds per reset of the environment (default: the value of --step-timeout).",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="Print one JSON object per line for each environment and server."
     )
     options = parser.add_argument_group("environment")
@@ -75,7 +81,12 @@ def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> b
     row: dict[str, Any] = {"id": name}
     try:
         report = check_env(
-            name, kwargs=kwargs, episodes=args.episodes, seconds=args.seconds, step_timeout=args.step_timeout
+            name,
+            kwargs=kwargs,
+            episodes=args.episodes,
+            seconds=args.seconds,
+            step_timeout=args.step_timeout,
+            reset_timeout=args.reset_timeout,
         )
     except ConformanceError as err:
         row |= {"passed": False, **vars(err)}

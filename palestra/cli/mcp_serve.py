@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from palestra.cli.env_options import NAME_HELP, add_env_kwargs, add_import, add_tools_and_wrappers, env_kwargs
+from palestra.cli.env_options import (
+    NAME_HELP,
+    add_env_kwargs,
+    add_import,
+    add_timeouts,
+    add_tools_and_wrappers,
+    env_kwargs,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_import(options)
     add_env_kwargs(options)
     add_tools_and_wrappers(options)
+    add_timeouts(options)
 
 
 def run(args: argparse.Namespace) -> int:
     from palestra.integrations.mcp import serve
 
     options = {"tools": args.tools, "max_tool_calls": args.max_tool_calls, "wrappers": args.wrappers}
+    options |= {"step_timeout": args.step_timeout, "reset_timeout": args.reset_timeout}
     serve(args.env, http=args.http, host=args.host, seed=args.seed, **options, **env_kwargs(args))
     return 0

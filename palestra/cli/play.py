@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 from palestra.cli.env_options import (
     NAME_HELP,
@@ -17,12 +14,11 @@ from palestra.cli.env_options import (
     env_factory,
 )
 from palestra.core import Env
-from palestra.errors import BadValue, EnvFailed
+from palestra.errors import BadValue
 from palestra.parsing import boxed, last_boxed
 from palestra.seeding import check_seed
-from palestra.types import Step, text_of
-
-T = TypeVar("T")
+from palestra.threads import call_with_timeout
+from palestra.types import Step, finite_reward, text_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise BadValue(f"--episodes must be at least 1, got {args.episodes}")
-    env = env_factory(args.env, args)()
+    env = call_with_timeout("building the environment", env_factory(args.env, args), args.reset_timeout)
     seed = None if args.seed is None else check_seed(args.seed)
     if args.record:
         from palestra.wrappers import Record
@@ -79,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step | None:
     """Play one episode and return its last step, or None if the human player quit."""
-    observation, info = _bounded("reset", env.reset, args.reset_timeout, seed)
+    observation, info = call_with_timeout("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
     print(f"--- {name}, seed {info.get('seed', seed)}\n")
     print(text_of(observation))
@@ -90,36 +86,13 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
         action = _read_action(env) if args.agent == "human" else _choose_action(env, args.agent)
         if action is None:
             return None
-        step = _bounded("step", env.step, args.step_timeout, action)
-        total += step.reward
+        step = call_with_timeout("step", env.step, args.step_timeout, action)
+        total += finite_reward(step.reward)
         print(f"\n{text_of(step.observation)}")
         if step.done:
             outcome = "solved" if step.info.get("success") else "truncated" if step.truncated else "not solved"
             print(f"\n{outcome}, return {total:g}")
             return step
-
-
-def _bounded(name: str, call: Callable[..., T], seconds: float | None, *args: Any) -> T:
-    """Return `call(*args)`; raise EnvFailed if it takes longer than `seconds`."""
-    if seconds is None:
-        return call(*args)
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(call(*args))
-        except BaseException as err:  # noqa: BLE001  # re-raised in the calling thread
-            errors.append(err)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise EnvFailed(f"{name} took longer than {seconds:g} seconds (--{name}-timeout)")
-    return results[0]
 
 
 def _choose_action(env: Env, agent: str) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs
+from palestra.cli.env_options import add_env_kwargs, add_import, add_timeouts, env_kwargs
 from palestra.cli.eval import exit_code
 from palestra.cli.eval_options import MAX_FAILED
 
@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     options = parser.add_argument_group("environment")
     add_import(options)
     add_env_kwargs(options)
+    add_timeouts(options)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
             args.out,
             kwargs=env_kwargs(args),
             grader=args.grader,
-            settings=EvalSettings(concurrency=args.concurrency),
+            settings=EvalSettings(
+                concurrency=args.concurrency, step_timeout=args.step_timeout, reset_timeout=args.reset_timeout
+            ),
             overwrite=args.overwrite,
         )
     )

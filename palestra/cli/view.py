@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from palestra.cli.env_options import add_import
+from palestra.cli.env_options import add_import, add_timeouts
 
 TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"
 
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "from process lists (default: none).",
     )
     add_import(parser)
+    add_timeouts(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,5 +50,13 @@ def run(args: argparse.Namespace) -> int:
         hint = " (append ?token=... on the first visit)" if token else ""
         print(f"Serving {args.folder} at {address}{hint}. Press Ctrl-C to stop.", flush=True)
 
-    serve(args.folder, host=args.host, port=args.port, token=token, ready=print_address)
+    serve(
+        args.folder,
+        host=args.host,
+        port=args.port,
+        token=token,
+        step_timeout=args.step_timeout,
+        reset_timeout=args.reset_timeout,
+        ready=print_address,
+    )
     return 0

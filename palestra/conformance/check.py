@@ -55,19 +55,24 @@ def check_env(
     allow: Collection[str] = (),
     processes: bool = True,
     step_timeout: float = 20.0,
+    reset_timeout: float | None = None,
 ) -> Report:
     """Check that `target` satisfies all invariants: a name, an Env, or a callable that builds an Env from `kwargs`.
 
     Raises `ConformanceError` with the violated invariant, the defect, and code that reproduces it. Each player (random
     and expert) plays up to `episodes` episodes, but stops after about `seconds` seconds if it has played three or more.
     `allow` lists sources other than the seed that the environment may read ("clock"). `processes=False` skips the
-    replays in fresh interpreters. A call that takes longer than `step_timeout` seconds is reported as a hang.
+    replays in fresh interpreters. A call that takes longer than `step_timeout` seconds is reported as a hang;
+    `reset_timeout` is the limit for `reset` (default: `step_timeout`).
     """
     subject = _subject(target, dict(kwargs or {}))
     report = Report(subject.code if subject.spec is None else subject.spec.id)
     started = monotonic()
     _run_with_watchdog(
-        subject, step_timeout, lambda: _run(subject, report, episodes, seconds, frozenset(allow), processes)
+        subject,
+        step_timeout,
+        step_timeout if reset_timeout is None else reset_timeout,
+        lambda: _run(subject, report, episodes, seconds, frozenset(allow), processes),
     )
     report.seconds = monotonic() - started
     return report
@@ -221,7 +226,7 @@ def _importable(module: str, name: str) -> bool:
     return module != "__main__" and "<" not in name
 
 
-def _run_with_watchdog(subject: Subject, step_timeout: float, work: Callable[[], None]) -> None:
+def _run_with_watchdog(subject: Subject, step_timeout: float, reset_timeout: float, work: Callable[[], None]) -> None:
     """Run `work` in a thread and report the call in which it hangs; a hung Python thread cannot be interrupted."""
     failure: list[BaseException] = []
 
@@ -237,9 +242,10 @@ def _run_with_watchdog(subject: Subject, step_timeout: float, work: Callable[[],
         while worker.is_alive():
             worker.join(0.1)
             since = subject.busy_since
-            if since and monotonic() - since > step_timeout:
+            timeout = reset_timeout if subject.resetting else step_timeout
+            if since and monotonic() - since > timeout:
                 seed, actions = subject.current_call
-                subject.fail(ANY_ACTION, f"a call did not return within {step_timeout:g} s", seed, actions)
+                subject.fail(ANY_ACTION, f"a call did not return within {timeout:g} s", seed, actions)
     finally:
         if worker.is_alive():
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(SystemExit))

@@ -51,6 +51,7 @@ class Subject:
     )
     busy_since: float = 0.0  # start time of the current call, for the watchdog; 0 if no call is running
     current_call: tuple[int, tuple[str, ...]] = (0, ())  # seed and actions of the current call
+    resetting: bool = False  # whether the current call is a reset
 
     def fail(
         self,
@@ -73,16 +74,16 @@ class Subject:
         return "\n".join(f"    {line}" for line in [*lines, *more])
 
     def reset(self, env: Env, seed: int) -> str:
-        self.current_call = (seed, ())
+        self.current_call, self.resetting = (seed, ()), True
         self.busy_since = monotonic()
         try:
             result = env.reset(seed=seed)
         except InfrastructureError:
             raise
-        except Exception as err:  # noqa: BLE001  # any exception raised by the environment under test is a defect
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # any exception raised by the environment under test is a defect
             self.fail(ANY_ACTION, f"reset raised {type(err).__name__}: {err}", seed)
         finally:
-            self.busy_since = 0.0
+            self.busy_since, self.resetting = 0.0, False
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
             self.fail(FLAGS, f"reset must return (observation, info), got {type(result).__name__}", seed)
         prompt, info = result
@@ -100,7 +101,7 @@ class Subject:
             result: Any = env.step(action)
         except InfrastructureError:
             raise
-        except Exception as err:  # noqa: BLE001
+        except (Exception, SystemExit) as err:  # noqa: BLE001
             self.fail(ANY_ACTION, f"step raised {type(err).__name__}: {err}", seed, actions)
         finally:
             self.busy_since = 0.0
@@ -149,7 +150,7 @@ class Subject:
             self.busy_since = monotonic()
             try:
                 return next_action(env, player)
-            except Exception as err:  # noqa: BLE001
+            except (Exception, SystemExit) as err:  # noqa: BLE001
                 self.fail(VALIDITY, f"the {player} player raised {type(err).__name__}: {err}", seed, taken)
             finally:
                 self.busy_since = 0.0

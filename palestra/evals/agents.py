@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +17,7 @@ from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.suite import with_sampling
 from palestra.plugins import import_object
+from palestra.threads import DaemonPool
 from palestra.types import Action, Message, Observation, text_of
 
 PLAYERS: Mapping[str, Callable[[], Agent]] = {"expert": ExpertAgent, "random": RandomAgent}
@@ -173,15 +171,12 @@ class PythonAgent(Agent):
 
     def __init__(self, choose: Callable[..., Any]) -> None:
         self._choose = choose
-        self._threads = ThreadPoolExecutor(_THREADS, "palestra-program")  # threads are started on demand
+        self._threads = DaemonPool(_THREADS)
         self._names = _argument_names(choose)
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         del env
         return _PythonSession(self._choose, self._names, self._threads, seed)
-
-    async def aclose(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 _THREADS = 256
@@ -215,7 +210,7 @@ def _argument_names(choose: Callable[..., Any]) -> list[tuple[str, bool]]:
 
 class _PythonSession(AgentSession):
     def __init__(
-        self, choose: Callable[..., Any], names: Sequence[tuple[str, bool]], threads: Executor, seed: int | None
+        self, choose: Callable[..., Any], names: Sequence[tuple[str, bool]], threads: DaemonPool, seed: int | None
     ) -> None:
         self._choose = choose
         self._names = names
@@ -239,8 +234,7 @@ class _PythonSession(AgentSession):
         if inspect.iscoroutinefunction(self._choose):
             reply = await self._choose(*args, **more)
         else:
-            call = partial(self._choose, *args, **more)
-            reply = await asyncio.get_running_loop().run_in_executor(self._threads, call)
+            reply = await self._threads.run(self._choose, *args, **more)
             if inspect.isawaitable(reply):
                 reply = await reply
         action = Action(text=reply) if isinstance(reply, str) else reply

@@ -30,6 +30,7 @@ from palestra.rollout.codec import from_json, to_json
 from palestra.rollout.store import read_json
 from palestra.rollout.types import Failure, Task, Turn
 from palestra.seeding import child_seed
+from palestra.threads import run_in_thread
 from palestra.types import Action, Observation, text_of
 
 CHUNK = 256  # number of episodes in memory at a time
@@ -133,6 +134,8 @@ async def _replayed(suite: Suite, chunk: Sequence[Trajectory], settings: EvalSet
             retries=settings.retries,
             give_up_after=len(tasks) + 1,
             call_timeout=settings.call_timeout,
+            step_timeout=settings.step_timeout,
+            reset_timeout=settings.reset_timeout,
             wrappers=horizons(suite.entries),
         )
         async with episodes:
@@ -190,6 +193,8 @@ class _ReplaySession(AgentSession):
             self._note("unfinished")
             raise EnvFailed(f"the episode did not end after its {len(turns)} stored actions")
         turn = turns[self._turn]
+        if turn.info.get("ending") == "context" and not turn.action.text and not turn.action.calls:
+            raise ContextFull(str(turn.info.get("detail", "")))  # the first prompt did not fit
         if text_of(observation) != text_of(turn.observation):
             self._note(f"observations differ from turn {self._turn + 1}")
         self._turn += 1
@@ -215,11 +220,11 @@ async def _graded(grade: Grade, chunk: Sequence[Trajectory], settings: EvalSetti
     async def one(trajectory: Trajectory) -> Trajectory:
         async with gate:
             try:
-                result = await asyncio.to_thread(grade, trajectory)
+                result = await run_in_thread(grade, trajectory)
                 if inspect.isawaitable(result):
                     result = await result
                 return _with_grade(trajectory, result)
-            except Exception as err:  # noqa: BLE001  # an exception in the grader is a failure, not a score of 0
+            except (Exception, SystemExit) as err:  # noqa: BLE001  # an exception in the grader is a failure, not a score of 0
                 failure = Failure(boundary="grader", kind=type(err).__name__, message=str(err)[:2000])
                 return replace(trajectory, success=None, failure=failure)
 

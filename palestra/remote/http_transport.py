@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import os
 import threading
@@ -18,6 +17,7 @@ import msgspec
 from palestra.remote import protocol
 from palestra.remote.errors import BUSY, NoResponse, error_from
 from palestra.remote.protocol import MSGPACK, Fault, SingleRequest, encoder
+from palestra.threads import run_in_thread
 
 _encode = encoder(MSGPACK)
 _REQUESTS = (protocol.Reset, protocol.Step, protocol.Fork, protocol.Render, protocol.SuggestAction, protocol.Close)
@@ -79,7 +79,7 @@ class HttpTransport:
             time.sleep(wait)
 
     async def acall(self, request: SingleRequest, timeout: float) -> dict[str, Any]:
-        return await asyncio.to_thread(self.call, request, timeout)
+        return await run_in_thread(self.call, request, timeout)
 
     def close_session(self, session: str) -> None:
         """Close a session. If this fails, the server closes the session when its lease expires."""

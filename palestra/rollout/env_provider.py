@@ -16,6 +16,7 @@ from palestra.core import Env, Reset, Wrapper
 from palestra.errors import BadValue, EnvFailed, UsageError
 from palestra.registry import EnvFactory
 from palestra.rollout.types import Task
+from palestra.threads import run_in_thread
 from palestra.types import Step
 from palestra.vector.base import VectorEnv
 from palestra.vector.make import make_vec
@@ -24,7 +25,7 @@ from palestra.workers.wire import dump_factories
 
 EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
 ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
-CLOSE_TIMEOUT = 10.0  # seconds
+CLOSE_TIMEOUT = 2.0  # maximum seconds to wait for `close`, so that a process with hung environments ends soon
 MAX_CACHED_ENVS = 4  # maximum number of open environments for different tasks per sub-environment
 
 
@@ -68,9 +69,18 @@ class InlineProvider(EnvProvider):
         idle = self._idle.get(key)
         if idle:
             return idle.pop()
-        env = factory()
+        env = await self._build(factory)
         self._open[id(env)] = (env, key)
         return env
+
+    async def _build(self, factory: EnvFactory) -> Env:
+        if self.reset_timeout is None:
+            return factory()
+        try:
+            async with asyncio.timeout(self.reset_timeout):
+                return await run_in_thread(factory)  # a call on the event loop could not be interrupted
+        except TimeoutError as err:
+            raise EnvFailed(f"building the environment took longer than {self.reset_timeout:g} s") from err
 
     async def release(self, env: Env, *, reusable: bool) -> None:
         if reusable:
@@ -253,7 +263,7 @@ class _TaskHost(Env):
     def close(self) -> None:
         envs, self._envs, self._env = list(self._envs.values()), OrderedDict(), None
         for env in envs:
-            with suppress(Exception):
+            with suppress(Exception, SystemExit):
                 env.close()
 
 
@@ -313,6 +323,6 @@ class TaskFactories:
 
 async def _close(env: Env) -> None:
     """Close an environment and ignore errors, because it has already failed or is no longer needed."""
-    with suppress(Exception):
+    with suppress(Exception, SystemExit):
         async with asyncio.timeout(CLOSE_TIMEOUT):  # `wait_for` in Python 3.11 can swallow a cancellation
-            await env.aclose()
+            await (run_in_thread(env.close) if env.inline else env.aclose())

@@ -47,9 +47,11 @@ def compute_metrics(
             "tokens_per_episode": tokens / n,
             "truncated": sum(t.truncated for t in trajectories) / n,
             "invalid_actions": sum("invalid" in turn.info for t in trajectories for turn in t.turns) / max(turns, 1),
-            "cut_replies": sum(
-                call.finish == "length" for t in trajectories for turn in t.turns for call in turn.action.calls
-            )
-            / max(turns, 1),
+            "cut_replies": _replies(trajectories, "length") / max(turns, 1),
+            "empty_replies": _replies(trajectories, "empty") / max(turns, 1),
         }
     return metrics
+
+
+def _replies(trajectories: Sequence[Trajectory], finish: str) -> int:
+    return sum(call.finish == finish for t in trajectories for turn in t.turns for call in turn.action.calls)

@@ -9,11 +9,11 @@ from typing import Any, Self, TypedDict, Unpack
 
 from palestra.agents.base import Agent
 from palestra.core import Env
-from palestra.errors import BadValue, InfrastructureError
+from palestra.errors import BadValue, UsageError
 from palestra.registry import EnvFactory, get_spec
 from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_env_provider
-from palestra.rollout.episode import run_episode
-from palestra.rollout.types import Failure, Task, Trajectory
+from palestra.rollout.episode import failure_of, run_episode
+from palestra.rollout.types import Task, Trajectory
 from palestra.seeding import child_seed, fresh_seed
 
 # An env name (id, module:Class or URL), a function that returns an env, a list of tasks, or an asynchronous iterator of
@@ -48,7 +48,8 @@ class RolloutOptions(TypedDict, total=False):
     env_workers: int | None  # number of worker processes or Ray actors (default: number of CPUs)
     step_timeout: float | None  # maximum seconds per env step (default: call_timeout); "process" kills hung envs
     reset_timeout: float | None  # maximum seconds per env reset, including its construction (default: step_timeout)
-    env_provider: EnvProvider  # replaces the four options above; may be shared by rollouts; closed by the caller
+    fail_on_long_prompt: bool  # a first prompt that exceeds the context: a failure, not a lost episode (default False)
+    env_provider: EnvProvider  # replaces the four env options above; may be shared by rollouts; closed by the caller
 
 
 class Stream:
@@ -71,6 +72,7 @@ class Stream:
         self.retries = options.get("retries", 2)
         self.give_up_after = options.get("give_up_after", 64)
         self.call_timeout = options.get("call_timeout")
+        self._fail_on_long_prompt = options.get("fail_on_long_prompt", False)
         self.stopped: str | None = None  # reason why some tasks were not started
         self._factories = TaskFactories(env if callable(env) else None, options.get("wrappers", ()))
         self._source_lock = asyncio.Lock()  # asynchronous iterators support only one `anext` at a time
@@ -176,9 +178,10 @@ class Stream:
     async def _attempt(self, task: Task, attempt: int) -> Trajectory:
         try:
             env = await self._provider.acquire(self._factories.of(task))
-        except InfrastructureError as err:
-            failure = Failure(boundary=err.boundary, kind=type(err).__name__, message=str(err))
-            return Trajectory.of(task, attempt=attempt, failure=failure)
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as err:  # noqa: BLE001  # recorded in the trajectory
+            return Trajectory.of(task, attempt=attempt, failure=failure_of(err, "env"))
         reusable = False
         try:
             trajectory = await run_episode(
@@ -190,6 +193,7 @@ class Stream:
                 step_timeout=self._provider.step_timeout,
                 reset_timeout=self._provider.reset_timeout,
                 attempt=attempt,
+                fail_on_long_prompt=self._fail_on_long_prompt,
                 cancel_reason=lambda: self._timeout_reason,
                 on_reset=lambda: self._prepare_later_task(env, task),
             )

@@ -256,10 +256,10 @@ def on_tool_loop(work: Awaitable[T]) -> Future[T]:
 
 
 async def in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call `function` in a thread, without blocking the event loop."""
-    from asyncio import to_thread
+    """Call `function` in a daemon thread, without blocking the event loop."""
+    from palestra.threads import run_in_thread
 
-    return await to_thread(function, *args, **kwargs)
+    return await run_in_thread(function, *args, **kwargs)
 
 
 async def _on_loop(work: Awaitable[T]) -> T:

@@ -239,7 +239,13 @@ class Trainer(ABC):
         if self.config.env.schedule.stages:
             options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
         sampling = self.config.sampling
-        return {**options, "concurrency": sampling.concurrency, "retries": sampling.retries}
+        # An episode without an action cannot be trained on.
+        return {
+            **options,
+            "concurrency": sampling.concurrency,
+            "retries": sampling.retries,
+            "fail_on_long_prompt": True,
+        }
 
     async def play(self, tasks: list[Task]) -> RolloutResult:
         """Play `tasks` with the current weights; with several processes, play only this process's shard."""

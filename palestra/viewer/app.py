@@ -95,13 +95,13 @@ class PlayerRequest(BaseModel):
 class Viewer:
     """State shared by the routes."""
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, **timeouts: float | None) -> None:
         self.folder = Folder(folder)
         self.index = Index(self.folder.path)
         self.indexer = Indexer(self.folder, self.index)
         self.records = RunReader(self.folder)
         self.tokenizers = Tokenizers(self.folder)
-        self.games = GameStore(self.folder)
+        self.games = GameStore(self.folder, **timeouts)
         self.renderings = Renderer()
 
     def close(self) -> None:
@@ -169,11 +169,18 @@ class Viewer:
         return {"all": mark, "runs": run_changes}
 
 
-def create_app(folder: str | Path, *, token: str | None = None, any_host: bool = False) -> FastAPI:
+def create_app(
+    folder: str | Path,
+    *,
+    token: str | None = None,
+    any_host: bool = False,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+) -> FastAPI:
     """Implement `palestra.viewer.create_app`."""
     if any_host and not token:
         raise BadValue("any_host=True requires a token")
-    viewer = Viewer(folder)
+    viewer = Viewer(folder, step_timeout=step_timeout, reset_timeout=reset_timeout)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -18,7 +18,8 @@ from palestra.registry import get_registered_spec, list_envs, make
 from palestra.rollout.codec import to_json
 from palestra.rollout.store import Writer
 from palestra.rollout.types import Trajectory, Turn
-from palestra.types import Action, Observation
+from palestra.threads import call_with_timeout
+from palestra.types import Action, Observation, finite_reward
 from palestra.viewer.episode_json import episode
 from palestra.viewer.folder import SETTINGS, STORED, Folder, NotFound
 from palestra.viewer.rendering import Rendering, drawn
@@ -71,8 +72,12 @@ class Game:
 class GameStore:
     """The games in progress."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(
+        self, folder: Folder, *, step_timeout: float | None = None, reset_timeout: float | None = None
+    ) -> None:
         self.folder = folder
+        self.step_timeout = step_timeout
+        self.reset_timeout = reset_timeout
         self._games: dict[str, Game] = {}
         self._lock = threading.Lock()
 
@@ -87,7 +92,7 @@ class GameStore:
     def start(self, env_id: str, seed: int | None) -> str:
         """Start a game in a registered environment, with its registered keyword arguments, and return its name."""
         env = make(get_registered_spec(env_id).id)
-        observation, info = env.reset(seed=seed)
+        observation, info = call_with_timeout("reset", env.reset, self.reset_timeout, seed)
         now = perf_counter()
         game = Game(
             env_id=env_id,
@@ -126,13 +131,13 @@ class GameStore:
             if box and _boxes(game.env) and last_boxed(text) is None:
                 text = boxed(text.strip())
             thought = perf_counter()
-            step = game.env.step(text)
+            step = call_with_timeout("step", game.env.step, self.step_timeout, text)
             acted = perf_counter()
             game.turns.append(
                 Turn(
                     observation=game.observation,
                     action=Action(text=text),
-                    reward=step.reward,
+                    reward=finite_reward(step.reward),
                     terminated=step.terminated,
                     truncated=step.truncated,
                     info=step.info,

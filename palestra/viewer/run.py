@@ -17,9 +17,14 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8300,
     token: str | None = None,
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
     ready: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Serve `folder` at `host` until interrupted, and call `ready` with the URL; remote access requires a token."""
+    """Serve `folder` at `host` until interrupted, and call `ready` with the URL; remote access requires a token.
+
+    `step_timeout` and `reset_timeout` limit the duration of calls to played environments in seconds.
+    """
     loopback = is_loopback(host)
     if not loopback and not token:
         raise BadValue(
@@ -27,7 +32,9 @@ def serve(
             "(or PALESTRA_VIEW_TOKEN), or omit --host"
         )
     uvicorn = require("uvicorn", extra="viewer")
-    app = create_app(folder, token=token or None, any_host=not loopback)
+    app = create_app(
+        folder, token=token or None, any_host=not loopback, step_timeout=step_timeout, reset_timeout=reset_timeout
+    )
     held = listen(host, port)
     options = uvicorn.Config(
         app,

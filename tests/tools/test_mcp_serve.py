@@ -155,3 +155,27 @@ def test_usage_errors_are_reported_before_serving() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("palestra: ")
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"hangs": "step"}, "step took longer than 0.02 seconds"),
+        ({"hangs": "reset"}, "reset took longer than 0.02 seconds"),
+        ({"exits": "step"}, "step tried to end the process"),
+        ({"reward": "nan"}, "must be a finite number"),
+    ],
+    ids=str,
+)
+def test_an_environment_that_hangs_or_exits_is_reported(kwargs: dict[str, Any], message: str) -> None:
+    env = "tests.rollout.test_faulty_envs:OneStep"
+
+    async def failed() -> str:
+        async with Client(create_server(env, step_timeout=0.02, reset_timeout=0.02, **kwargs)) as client:
+            reply = await client.call_tool("reset", {})
+            if not reply.is_error:
+                reply = await client.call_tool("step", {"action": "yes"})
+            assert reply.is_error
+            return text(reply)
+
+    assert message in asyncio.run(failed())

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from palestra.core import Env
-from palestra.errors import EpisodeOver, ResetNeeded
+from palestra.errors import EnvFailed, EpisodeOver, ResetNeeded
 from palestra.seeding import check_seed, child_seed
-from palestra.types import Observation, Step
+from palestra.threads import run_in_thread
+from palestra.types import Observation, Step, finite_reward
 
 MAX_EPISODES = 256  # maximum number of running episodes; beyond it, the least recently used episode is closed
 MAX_IDLE = 4
@@ -29,9 +31,23 @@ class Episode:
 
 
 class Episodes:
-    """All running episodes. With `single`, there is only one client, so steps need no episode key."""
+    """All running episodes. With `single`, there is only one client, so steps need no episode key.
 
-    def __init__(self, make: Callable[[], Env], *, single: bool, seed: int | None = None) -> None:
+    A call that exceeds `step_timeout` or `reset_timeout` seconds, or a reward that is not a finite number, raises
+    EnvFailed and ends the episode.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Env],
+        *,
+        single: bool,
+        seed: int | None = None,
+        step_timeout: float | None = None,
+        reset_timeout: float | None = None,
+    ) -> None:
+        self._step_timeout = step_timeout
+        self._reset_timeout = reset_timeout
         self.single = single
         self._make = make
         self._seed = seed
@@ -47,9 +63,10 @@ class Episodes:
         while len(self._running) >= MAX_EPISODES:
             await self._drop(next(iter(self._running)))
         episode_seed = check_seed(seed) if seed is not None else self._next_seed()
-        env = self._idle.pop() if self._idle else await asyncio.to_thread(self._make)
-        episode = Episode(key=secrets.token_hex(8), env=env)
-        observation, info = await env.areset(seed=episode_seed)
+        async with _failing("reset", self._reset_timeout):
+            env = self._idle.pop() if self._idle else await run_in_thread(self._make)
+            episode = Episode(key=secrets.token_hex(8), env=env)
+            observation, info = await run_in_thread(env.reset, seed=episode_seed)
         self._running[episode.key] = episode
         return episode, observation, info
 
@@ -59,7 +76,13 @@ class Episodes:
         async with episode.lock:
             if episode.over:
                 raise EpisodeOver("the episode is over; call reset to start another one")
-            step = await episode.env.astep(action)
+            try:
+                async with _failing("step", self._step_timeout):
+                    step = await run_in_thread(episode.env.step, action)
+                step = step._replace(reward=finite_reward(step.reward))
+            except EnvFailed:
+                del self._running[episode.key]  # not closed, because a thread may still be using the environment
+                raise
             episode.over = step.done
         return episode, step
 
@@ -91,3 +114,15 @@ class Episodes:
             self._idle.append(episode.env)
         else:
             await episode.env.aclose()
+
+
+@asynccontextmanager
+async def _failing(name: str, seconds: float | None) -> AsyncIterator[None]:
+    """Raise EnvFailed if the block takes longer than `seconds` or if the environment tries to end the process."""
+    try:
+        async with nullcontext() if seconds is None else asyncio.timeout(seconds):
+            yield
+    except TimeoutError as err:
+        raise EnvFailed(f"{name} took longer than {seconds:g} seconds") from err
+    except SystemExit as err:
+        raise EnvFailed(f"{name} tried to end the process: {err!r}") from err

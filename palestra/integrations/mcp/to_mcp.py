@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -29,22 +29,37 @@ _IMAGE_TYPES = ((b"\x89PNG", "image/png"), (b"\xff\xd8", "image/jpeg"), (b"GIF8"
 
 
 def create_server(
-    env_id: str, *, single: bool = True, seed: int | None = None, tools: Sequence[Any] = (), **kwargs: Any
+    env_id: str,
+    *,
+    single: bool = True,
+    seed: int | None = None,
+    tools: Sequence[Any] = (),
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
+    **kwargs: Any,
 ) -> MCPServer[Any]:
     """Create the SDK's MCPServer without running it.
 
-    With `single`, the server has only one client, so its `step` tool takes no episode key.
+    With `single`, the server has only one client, so its `step` tool takes no episode key. A call of the environment
+    that takes longer than `step_timeout` or `reset_timeout` seconds ends the episode with an error.
     """
-    return _build(env_id, single=single, seed=seed, tools=tools, **kwargs)[0]
+    timeouts = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
+    return _build(env_id, single=single, seed=seed, tools=tools, timeouts=timeouts, **kwargs)[0]
 
 
 def _build(
-    env_id: str, *, single: bool, seed: int | None, tools: Sequence[Any], **kwargs: Any
+    env_id: str,
+    *,
+    single: bool,
+    seed: int | None,
+    tools: Sequence[Any],
+    timeouts: Mapping[str, float | None],
+    **kwargs: Any,
 ) -> tuple[MCPServer[Any], Episodes]:
     spec = get_spec(env_id)
     with make(env_id, tools=tools, **kwargs):
         pass  # report invalid keyword arguments now instead of at the first reset
-    episodes = Episodes(lambda: make(env_id, tools=tools, **kwargs), single=single, seed=seed)
+    episodes = Episodes(lambda: make(env_id, tools=tools, **kwargs), single=single, seed=seed, **timeouts)
 
     @asynccontextmanager
     async def lifespan(_server: Any) -> AsyncIterator[None]:
@@ -107,14 +122,18 @@ def serve(
     host: str = "127.0.0.1",
     seed: int | None = None,
     tools: Sequence[Any] = (),
+    step_timeout: float | None = None,
+    reset_timeout: float | None = None,
     ready: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> None:
     """Serve an environment over standard input and output, or over HTTP if `http` is set to a port.
 
-    `http=0` selects a free port. `ready` is called with the HTTP server's URL.
+    `http=0` selects a free port. `ready` is called with the HTTP server's URL. `step_timeout` and `reset_timeout` are
+    as in `create_server`.
     """
-    server, episodes = _build(env_id, single=http is None, seed=seed, tools=tools, **kwargs)
+    timeouts = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
+    server, episodes = _build(env_id, single=http is None, seed=seed, tools=tools, timeouts=timeouts, **kwargs)
     logging.getLogger("mcp").setLevel(logging.ERROR)
     if http is None:
         server.run("stdio")  # the SDK redirects the environment's prints to standard error

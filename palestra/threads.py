@@ -1,0 +1,192 @@
+"""Call functions in daemon threads, so that a call that never returns cannot keep the process alive.
+
+`asyncio.to_thread` uses threads that Python joins before it exits. A call that hangs would block the exit, and would
+occupy one of the few threads of its event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from palestra.errors import EnvFailed
+
+T = TypeVar("T")
+MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum number of calls at a time per event loop, as in asyncio
+IDLE_SECONDS = 2.0  # seconds after which an idle thread ends
+
+
+async def run_in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Return `function(*args, **kwargs)`, called in a daemon thread of this event loop's pool."""
+    loop = asyncio.get_running_loop()
+    pool = _pools.get(loop)
+    if pool is None:
+        pool = _pools[loop] = DaemonPool(MAX_THREADS)
+    return await pool.run(function, *args, **kwargs)
+
+
+def call_with_timeout(name: str, function: Callable[..., T], seconds: float | None, /, *args: Any) -> T:
+    """Return `function(*args)`; raise EnvFailed if it takes longer than `seconds` or tries to end the process."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function(*args))
+        except BaseException as err:  # noqa: BLE001  # re-raised in the calling thread
+            errors.append(err)
+
+    if seconds is None:
+        try:
+            return function(*args)
+        except SystemExit as err:
+            errors.append(err)
+    else:
+        thread = threading.Thread(target=copy_context().run, args=(work,), name=f"palestra-{name}", daemon=True)
+        thread.start()
+        thread.join(seconds)
+    if errors and isinstance(errors[0], (SystemExit, KeyboardInterrupt)):
+        raise EnvFailed(f"{name} tried to end the process: {errors[0]!r}") from errors[0]
+    if errors:
+        raise errors[0]
+    if not results:
+        raise EnvFailed(f"{name} took longer than {seconds:g} seconds")
+    return results[0]
+
+
+class _Call:
+    __slots__ = ("_token", "abandoned", "function", "future", "loop", "thread")
+
+    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+        self.function = function
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.thread: int | None = None  # id of the thread that runs the call
+        self.abandoned = False
+        self._token = [None]
+
+    def settle(self) -> bool:
+        """Return True to the first caller only: either the thread has finished the call, or the call is abandoned."""
+        try:
+            self._token.pop()
+        except IndexError:
+            return False
+        return True
+
+    def run(self) -> bool:
+        """Call the function and pass its result to the event loop; return False if the call was abandoned."""
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = self.function()
+        except KeyboardInterrupt as err:
+            error = SystemExit(repr(err))
+        except StopIteration as err:
+            error = RuntimeError(repr(err))  # a future does not accept a StopIteration
+        except BaseException as err:  # noqa: BLE001  # raised in the awaiting task
+            error = err
+        if not self.settle():
+            return False
+        with suppress(RuntimeError):  # the event loop is closed
+            self.loop.call_soon_threadsafe(self._resolve, result, error)
+        return True
+
+    def _resolve(self, result: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+
+class DaemonPool:
+    """Runs up to `max_threads` calls at a time in daemon threads, which are started on demand.
+
+    If the caller is canceled, for example by a timeout, its call is abandoned: it no longer counts, and SystemExit is
+    raised in its thread, which ends Python code. A SystemExit or KeyboardInterrupt from a function is raised in the
+    caller as SystemExit, because Ctrl-C never reaches these threads.
+    """
+
+    def __init__(self, max_threads: int) -> None:
+        self._max_threads = max_threads
+        self._changed = threading.Condition(threading.Lock())
+        self._queue: deque[_Call] = deque()  # calls that wait for a thread
+        self._ready: deque[_Call] = deque()  # calls that idle threads will take
+        self._busy = 0  # number of threads with a call that is not abandoned
+        self._idle = 0  # number of waiting threads minus the number of ready calls
+
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """Return `function(*args, **kwargs)`, called in a thread."""
+        call = _Call(partial(copy_context().run, function, *args, **kwargs), asyncio.get_running_loop())
+        with self._changed:
+            if self._busy < self._max_threads:
+                self._start(call)
+            else:
+                self._queue.append(call)
+        try:
+            result: T = await call.future
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
+        return result
+
+    def _abandon(self, call: _Call) -> None:
+        with self._changed:
+            if not call.settle():
+                return
+            call.abandoned = True
+            if call in self._queue:
+                self._queue.remove(call)
+                return
+            self._busy -= 1
+            if call.thread is not None:
+                # The exception may be raised after the function has returned. The thread then only ends.
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(SystemExit))
+            if self._queue:
+                self._start(self._queue.popleft())
+
+    def _start(self, call: _Call) -> None:
+        """Pass a call to an idle thread, or to a new one. The caller holds the lock."""
+        self._busy += 1
+        if self._idle:
+            self._idle -= 1
+            self._ready.append(call)
+            self._changed.notify()
+        else:
+            threading.Thread(target=self._main, args=(call,), name="palestra-call", daemon=True).start()
+
+    def _main(self, call: _Call | None) -> None:
+        ident = threading.get_ident()
+        while call is not None:
+            with self._changed:
+                if call.abandoned:  # before it started
+                    return
+                call.thread = ident
+            if not call.run():
+                return
+            with self._changed:
+                call = self._queue.popleft() if self._queue else self._wait()
+
+    def _wait(self) -> _Call | None:
+        """Wait for the next call; return None if there is none for a while. The caller holds the lock."""
+        self._busy -= 1
+        self._idle += 1
+        while not self._ready:
+            if not self._changed.wait(IDLE_SECONDS) and not self._ready:
+                self._idle -= 1
+                return None
+        return self._ready.popleft()
+
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, DaemonPool] = WeakKeyDictionary()
+os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
