@@ -247,6 +247,7 @@ def _evaluations(record: RunRecord) -> str:
 def _settings(config: Mapping[str, Any]) -> str:
     """Return HTML that lists all settings by section and highlights those that differ from the default."""
     trained = not str(config["model"].get("name", "")).startswith("default:")
+    lora = bool(config["model"].get("lora_rank"))
     name = config["algorithm"]["name"]
     algorithm = get_algorithm(name) if name in algorithm_names() else None
     parts = []
@@ -260,7 +261,7 @@ def _settings(config: Mapping[str, Any]) -> str:
             if item is not None:
                 defaults = algorithm.defaults if algorithm else {}
                 pair = item.metadata.get("auto") or (item.default, item.default)
-                default = auto_value(pair, flat_name(item), defaults, trained=trained)
+                default = auto_value(pair, flat_name(item), defaults, trained=trained, lora=lora)
             if (section, key) == ("algorithm", "name"):
                 default = DEFAULT_ALGORITHM
             same = value == default or (item is not None and not value and not default)
