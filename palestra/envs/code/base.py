@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -82,7 +83,7 @@ class CodeTask(GeneratedTask):
         return f"def {FUNCTION}(*args):\n    return None"
 
 
-def group_tests(tests: tuple[CallTest, ...]) -> list[CallTest]:
+def group_tests(tests: Sequence[CallTest]) -> list[CallTest]:
     """Distribute the calls over GROUPS tests, with one process per test."""
     groups = [tests[i::GROUPS] for i in range(GROUPS)]
     return [

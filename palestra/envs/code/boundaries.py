@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from random import Random
-from typing import Any
+from typing import Any, overload
 
 from palestra.envs.code.programs import CHARACTERS, FUNCTION, NUMBER_RANGES, Program, run_program, word
 from palestra.grading import CallTest
@@ -75,10 +76,39 @@ def _sample_words(rng: Random, length: int, hints: Hints) -> list[str]:
     return rng.choices(pool, k=length) if rng.random() < 0.5 else rng.sample(pool, min(length, len(pool)))
 
 
-def hidden_tests(rng: Random, program: Program, outputs: list[Any]) -> tuple[CallTest, ...]:
-    """Return one test per program input, with the expected results in `outputs`, and EXTRA_TESTS more tests."""
-    hints = Hints.from_source(program.source)
-    extra = [program.sample(rng, hints) for _ in range(EXTRA_TESTS)]
-    cases = zip((*program.inputs, *extra), (*outputs, *run_program(program.source, extra)), strict=True)
-    different = {repr(args): (args, output) for args, output in cases}
-    return tuple(CallTest(function=FUNCTION, args=args, expected=(out,)) for args, out in different.values())
+class HiddenTests(Sequence[CallTest]):
+    """Hidden tests, which are generated when they are first used, so that `reset` does not have to wait for them.
+
+    There is one test per program input, with the expected results in `outputs`, and EXTRA_TESTS more tests. A pickle
+    contains the generated tests.
+    """
+
+    def __init__(self, seed: int, program: Program, outputs: list[Any]) -> None:
+        self._seed, self._program, self._outputs = seed, program, outputs
+
+    @cached_property
+    def tests(self) -> tuple[CallTest, ...]:
+        program, rng = self._program, Random(self._seed)
+        hints = Hints.from_source(program.source)
+        extra = [program.sample(rng, hints) for _ in range(EXTRA_TESTS)]
+        cases = zip((*program.inputs, *extra), (*self._outputs, *run_program(program.source, extra)), strict=True)
+        different = {repr(args): (args, output) for args, output in cases}
+        return tuple(CallTest(function=FUNCTION, args=args, expected=(out,)) for args, out in different.values())
+
+    def __len__(self) -> int:
+        return len(self.tests)
+
+    @overload
+    def __getitem__(self, index: int) -> CallTest: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[CallTest, ...]: ...
+    def __getitem__(self, index: int | slice) -> CallTest | tuple[CallTest, ...]:
+        return self.tests[index]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (list(self.tests),)
+
+
+def hidden_tests(rng: Random, program: Program, outputs: list[Any]) -> HiddenTests:
+    """Return the hidden tests for a program whose inputs have the results `outputs`."""
+    return HiddenTests(rng.getrandbits(64), program, outputs)

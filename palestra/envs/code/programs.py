@@ -55,7 +55,7 @@ class Program:
         return f"a function `{FUNCTION}({names})` that takes {listed}"
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=32)
 def compile_function(source: str) -> Callable[..., Any]:
     """Return the function that a reference program defines."""
     space: dict[str, Any] = {}
