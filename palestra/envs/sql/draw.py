@@ -49,8 +49,16 @@ class Draw:
         return values[int(self.random() * len(values))]
 
     def sample(self, values: Sequence[T], count: int) -> list[T]:
-        """Return `count` distinct values."""
-        return self.rng.sample(values, count)
+        """Return the values at `count` distinct positions."""
+        total, random = len(values), self.random
+        if count > 6 or total < 3 * count:
+            return self.rng.sample(values, count)
+        places: list[int] = []  # much faster than `rng.sample` for a few values
+        while len(places) < count:
+            place = int(random() * total)
+            if place not in places:
+                places.append(place)
+        return [values[place] for place in places]
 
     def chance(self, probability: float) -> bool:
         """Return True with this probability; used for NULLs and other exceptions."""
@@ -93,45 +101,50 @@ class EdgeDraw(Draw):
         self.focus = rng.choice((0.25, 0.4, 0.6))  # probability of a value that the query mentions
         self.repeat = rng.choice((0.2, 0.4, 0.7))  # probability of a value that occurs often
         self.skew = rng.choice((1.5, 2.5, 4.0))
-        self.scale = rng.choice((0.2, 0.35, 0.6))
+        self.scale = rng.choice((0.1, 0.2, 0.4))
         self.hot_keys: set[Any] = set()  # keys of rows that the query mentions, and keys of rows that refer to them
         self.recent: list[str] = []
         self._pools: dict[int, tuple[Any, list[Any], list[Any]]] = {}
         self._favorites: dict[tuple[Any, ...], list[Any]] = {}
+        self._integers: dict[tuple[int, int, int], tuple[list[int], tuple[int, int, int]]] = {}
 
     def size(self, count: int) -> int:
         return min(count, max(12, int(count * self.scale)))
 
     def integer(self, low: int, high: int, step: int = 1) -> int:
-        key = (low, high, step)
-        if key not in self._favorites:
-            near = {value + change for value in self.numbers for change in (-step, -1, 0, 1, step)}
-            edges = [value for value in sorted(near) if low * step <= value <= high * step]
-            edges += [value for value in edges if value in self.numbers]  # the constant itself is most important
-            self._favorites[key] = edges
-            # Ties are most revealing at the ends of the range.
-            self._favorites[key, "often"] = [low * step, high * step, self._between(low, high) * step]
-        edges, often = self._favorites[key], self._favorites[key, "often"]
+        known = self._integers.get((low, high, step))
+        if known is None:
+            known = self._integers[low, high, step] = self._favorite_integers(low, high, step)
+        edges, often = known
+        random = self.random
         if self.flat and not edges:
-            return int(often[-1])
-        if edges and self.random() < self.focus:
-            return int(self._any(edges))
-        if self.random() < self.repeat:
-            return int(self._any(often))
-        return self._between(low, high) * step
+            return often[-1]
+        if edges and random() < self.focus:
+            return edges[int(random() * len(edges))]
+        if random() < self.repeat:
+            return often[int(random() * 3)]
+        return (low + int(random() * (high - low + 1))) * step
+
+    def _favorite_integers(self, low: int, high: int, step: int) -> tuple[list[int], tuple[int, int, int]]:
+        """Return the values next to the query's constants, and three values that occur often."""
+        near = {value + change for value in self.numbers for change in (-step, -1, 0, 1, step)}
+        edges = [value for value in sorted(near) if low * step <= value <= high * step]
+        edges += [value for value in edges if value in self.numbers]  # the constant itself is most important
+        # Ties are most revealing at the ends of the range.
+        return edges, (low * step, high * step, self._between(low, high) * step)
 
     def choice(self, values: Sequence[T]) -> T:
-        hot, order = self._pool(values)
-        if hot and self.random() < self.focus:
-            return self._skewed(hot)
-        return self._skewed(order)
+        _, hot, order = self._pools.get(id(values)) or self._pool(values)
+        random = self.random
+        pool: list[T] = hot if hot and random() < self.focus else order
+        return pool[int(len(pool) * random() ** self.skew)]
 
     def sample(self, values: Sequence[T], count: int) -> list[T]:
-        hot, order = self._pool(values)
+        _, hot, order = self._pools.get(id(values)) or self._pool(values)
         if len(order) < count:
             return self.rng.sample(values, count)
         if not hot or count == 0 or self.random() >= self.focus:
-            return self.rng.sample(order, count)
+            return super().sample(order, count)
         chosen = self.rng.sample(hot, self._between(1, min(len(hot), count)))
         rest = [value for value in values if value not in chosen]
         return chosen + self.rng.sample(rest, count - len(chosen))
@@ -172,26 +185,21 @@ class EdgeDraw(Draw):
         self.recent.append(value)
         return value
 
-    def _pool(self, values: Sequence[T]) -> tuple[list[T], list[T]]:
-        """Return the values that the query mentions, and all values in a random order."""
-        known = self._pools.get(id(values))
-        if known is None:
-            hot = [value for value in values if self._is_hot(value)]
-            self.hot_keys.update(value[0] for value in hot if isinstance(value, tuple))
-            order = self.rng.sample(values, len(values) - len(values) // 5)  # the others occur only if mentioned
-            if self.avoid and hot and isinstance(hot[0], tuple):
-                cold = [value for value in order if value not in hot]
-                order, hot = cold if len(cold) >= _MIN_COLD else order, []
-            self._pools[id(values)] = known = (values, hot, order)  # the reference keeps the id valid
-        return known[1], known[2]
+    def _pool(self, values: Sequence[T]) -> tuple[Sequence[T], list[T], list[T]]:
+        """Store and return `values`, those of them that the query mentions, and most of them in a random order."""
+        hot = [value for value in values if self._is_hot(value)]
+        self.hot_keys.update(value[0] for value in hot if isinstance(value, tuple))
+        order = self.rng.sample(values, len(values) - len(values) // 5)  # the others occur only if mentioned
+        if self.avoid and hot and isinstance(hot[0], tuple):
+            cold = [value for value in order if value not in hot]
+            order, hot = cold if len(cold) >= _MIN_COLD else order, []
+        self._pools[id(values)] = pool = (values, hot, order)  # the reference to `values` keeps the id valid
+        return pool
 
     def _is_hot(self, value: object) -> bool:
         if isinstance(value, tuple):
             return any(cell in self.strings or cell in self.hot_keys or cell in self.numbers for cell in value)
         return value in self.strings or value in self.numbers
-
-    def _skewed(self, values: Sequence[T]) -> T:
-        return values[int(len(values) * self.random() ** self.skew)]
 
 
 def shift(day: str, days: int) -> str:

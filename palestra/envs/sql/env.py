@@ -170,7 +170,7 @@ class GeneratedSql(SqlEnv):
         *,
         domain: str | None = None,
         level: str | None = None,
-        copies: int = 5,
+        copies: int = 4,
         show_schema: bool = False,
         show_rows: int = 10,
         limits: Limits | None = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from palestra.envs.sql.guard import Database, Limits, Result, Row, run
@@ -25,7 +26,7 @@ def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare
     Raises EnvFailed if the gold query cannot be run on the first database.
     """
     for number, database in enumerate(databases):
-        expected = run(database, gold, limits)
+        expected = _gold_result(database, gold, limits)
         if expected.error and number > 0:
             continue  # the gold query may fail on a reduced copy
         if expected.error:
@@ -37,6 +38,11 @@ def grade(query: str, gold: str, databases: Sequence[Database], compare: Compare
             where = "on the database" if number == 0 else "on a copy of the database with different data"
             return Verdict(False, f"its result is wrong {where}")
     return Verdict(True, "its results are correct on the database and on copies with different data")
+
+
+@lru_cache(maxsize=512)  # the episodes in a group are graded with the same gold query on the same databases
+def _gold_result(database: Database, gold: str, limits: Limits) -> Result:
+    return run(database, gold, limits)
 
 
 def same(one: Result, other: Result, compare: Compare) -> bool:

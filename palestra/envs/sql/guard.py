@@ -202,6 +202,8 @@ def _with_fixed_clock(name: str, first: int) -> Callable[..., Any]:
     """Wrap an SQLite date function so that it uses NOW for 'now'. `first` is the index of its time argument."""
 
     def function(*values: Any) -> Any:
+        if len(values) == first + 1 and str(values[first])[:1].isdigit():
+            return _evaluate(name, *values)  # a date without modifiers
         head, arguments = values[:first], list(values[first:])
         if not arguments or str(arguments[0]).strip().lower() in ("now", "subsec", "subsecond"):
             arguments[:1] = [NOW]
