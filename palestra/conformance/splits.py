@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 
 from palestra.conformance.recording import VALIDITY, Subject
-from palestra.errors import BadValue, UnknownKeyword
+from palestra.errors import BadValue, DataMissing, UnknownKeyword
 
 MIN_TASKS = 16  # an environment with fewer tasks need not hold tasks out
 TRAIN_SEEDS, TEST_SEEDS = 60, 20  # seeds to reset per split
@@ -40,17 +40,19 @@ def _tasks(subject: Subject, split: str, count: int) -> dict[str, int]:
     tasks: dict[str, int] = {}
     end = monotonic() + SECONDS
     assert subject.make_split is not None  # noqa: S101  # checked by the caller
-    with subject.make_split(split) as env:
-        for seed in range(count):
-            if seed >= 3 and monotonic() > end:
-                break
-            try:
+    try:
+        with subject.make_split(split) as env:
+            for seed in range(count):
+                if seed >= 3 and monotonic() > end:
+                    break
                 task = env.reset(seed=seed)[1].get("task_id")
-            except BadValue as err:
-                if subject.spec is None:  # keyword arguments may leave too few tasks for two splits
-                    return tasks
-                subject.fail(VALIDITY, f"split={split!r} raised BadValue: {err}", seed)
-            if not isinstance(task, str) or not task:
-                subject.fail(VALIDITY, f'an environment with splits must report info["task_id"], got {task!r}', seed)
-            tasks.setdefault(task, seed)
+                if not isinstance(task, str) or not task:
+                    subject.fail(
+                        VALIDITY, f'an environment with splits must report info["task_id"], got {task!r}', seed
+                    )
+                tasks.setdefault(task, seed)
+    except (BadValue, DataMissing) as err:
+        if subject.spec is not None:
+            subject.fail(VALIDITY, f"split={split!r} raised {type(err).__name__}: {err}")
+        # The keyword arguments may leave too few tasks for two splits.
     return tasks
