@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 TITLES = {
     "env": "environments [env]",
     "model": "model [model]",
+    "agent": "agent [agent]",
     "sampling": "sampling [sampling]",
     "algorithm": "algorithm [algorithm]",
     "optimizer": "optimizer [optimizer]",
@@ -44,7 +45,14 @@ TITLES = {
     "eval": "evaluation [eval]",
     "run": "run [run]",
 }
-_METAVARS = {"env": "NAME[=WEIGHT]", "eval_env": "NAME", "data": "PATH", "import": "MODULE", "wrappers": "WRAPPER"}
+_METAVARS = {
+    "env": "NAME[=WEIGHT]",
+    "eval_env": "NAME",
+    "data": "PATH",
+    "import": "MODULE",
+    "wrappers": "WRAPPER",
+    "stop": "TEXT",
+}
 _ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # flags that take several values, for example --tools python search
 _EPILOG = """\
 examples:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from palestra.agents.settings import AgentSettings
 from palestra.algorithms.base import Algorithm
 from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
@@ -33,6 +34,7 @@ class TrainConfig:
 
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    agent: AgentSettings = field(default_factory=AgentSettings)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     algorithm: Algorithm[Any] = field(default_factory=ReBN)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -70,7 +72,7 @@ class TrainConfig:
     def _check_filters(self) -> None:
         """Raise BadValue if sampling excludes tokens: the policy gradient assumes that every token can be sampled."""
         for name, neutral in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
-            value = getattr(self.sampling, name, neutral)
+            value = getattr(self.sampling, name)
             if value != neutral and self.sampling.temperature > 0:
                 flag = name.replace("_", "-")
                 raise BadValue(
@@ -100,6 +102,18 @@ class TrainConfig:
     def eval_kwargs(self) -> dict[str, Any]:
         """Keyword arguments for the environments to evaluate on."""
         return self.eval.kwargs if self.eval.env else self.env.kwargs
+
+    @property
+    def eval_temperature(self) -> float:
+        """Sampling temperature in evaluations."""
+        return self.sampling.temperature if self.eval.temperature < 0 else self.eval.temperature
+
+    def with_max_tokens(self, tokenizer: Any) -> TrainConfig:
+        """Return the config with a length of replies that suits the chat template, if none was set."""
+        if self.sampling.max_tokens:
+            return self
+        length = self.agent.default_max_tokens(tokenizer)
+        return replace(self, sampling=replace(self.sampling, max_tokens=length))
 
     @property
     def folder(self) -> Path:

@@ -116,7 +116,7 @@ async def tokenize(trainer: Trainer, trajectories: Sequence[Trajectory]) -> list
     """Tokenize trajectories with the model's tokenizer and log a summary. Those that are too long become None."""
     policy = trainer.learner.policy
     window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
-    transcriber = Transcriber(policy.tokenizer, system=trainer.config.sampling.system or None, window=window)
+    transcriber = Transcriber(policy.tokenizer, settings=trainer.config.agent, window=window)
     tokenized = await transcriber.tokenize(trajectories)
     if tokenized.rendered:
         trainer.log(

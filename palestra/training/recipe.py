@@ -32,6 +32,8 @@ FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.item
 def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
     """Build a config from a mapping with flat settings, section tables, or both."""
     tables, flat = _split(values)
+    if "system" in tables.get("sampling", {}):  # its table before there was [agent]
+        tables.setdefault("agent", {}).setdefault("system", tables["sampling"].pop("system"))
     imports = tables.get("env", {}).get("imports", flat.get("import", ()))
     if imports:
         from palestra.plugins import import_modules
@@ -135,6 +137,8 @@ def _section(name: str, table: Mapping[str, Any]) -> Any:
         if key not in known:
             close = get_close_matches(key, known, n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
+            if key in FLAT:
+                hint = f" It is a setting of [{FLAT[key][0]}]."
             raise BadValue(
                 f"[{name}] has no setting {key!r}.{hint} Its settings: {', '.join(dict.fromkeys(known.values()))}."
             )

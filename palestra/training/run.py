@@ -53,7 +53,6 @@ class TrainingRun:
 
         `env` is the environment to play (default: the first environment of the run); `seed` determines its tasks.
         """
-        from palestra.agents import ChatAgent
         from palestra.concurrency import run_sync
         from palestra.engines import LocalEngine
         from palestra.registry import with_split
@@ -64,12 +63,15 @@ class TrainingRun:
         name = env or config.eval_envs[0]
 
         async def play() -> RolloutResult:
-            async with LocalEngine(str(self.model_dir), device=config.run.device) as engine:
-                agent = ChatAgent(
+            dtype = config.model.dtype
+            if dtype == "auto":
+                dtype = None if config.model.trained else "float32"
+            async with LocalEngine(str(self.model_dir), device=config.run.device, dtype=dtype) as engine:
+                agent = config.agent.chat_agent(
                     engine,
-                    temperature=sampling.temperature,
                     max_tokens=sampling.max_tokens,
-                    system=sampling.system or None,
+                    temperature=config.eval_temperature,
+                    stop=sampling.stop,
                 )
                 return await collect(
                     agent,

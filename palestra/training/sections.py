@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from palestra.agents.settings import AgentSettings
 from palestra.errors import BadValue
 from palestra.options import check_options, option
 from palestra.training.config_values import parse_weight
@@ -175,7 +176,13 @@ class SamplingConfig(Section):
         untrained=512,
         at_least=1,
     )
-    max_tokens: int = option(512, "Maximum number of tokens per model reply.", untrained=16, at_least=1)
+    max_tokens: int = option(
+        0,
+        "Maximum number of tokens per model reply; 0 means 4096 if the model thinks before it replies (see --thinking) "
+        "and 512 if not.",
+        untrained=16,
+        at_least=0,
+    )
     temperature: float = option(
         1.0, "Sampling temperature in training and evaluation; lower values make replies less random.", at_least=0
     )
@@ -186,7 +193,18 @@ class SamplingConfig(Section):
         above=0,
         at_most=1,
     )
-    system: str = option("", "System prompt at the start of every conversation (default: none).")
+    top_k: int = option(
+        0, "Sample only from this many of the most likely tokens; 0 samples from all tokens.", at_least=0
+    )
+    min_p: float = option(
+        0.0,
+        "Exclude tokens whose probability is below this fraction of the highest probability; 0 excludes none.",
+        at_least=0,
+        at_most=1,
+    )
+    stop: tuple[str, ...] = option(
+        (), "Stop sequence: end a reply at this text and remove the text from the action; repeatable."
+    )
     asynchronous: bool = option(
         False, "Collect episodes while the model is being updated; use this if episodes are slow or vary in length."
     )
@@ -309,6 +327,12 @@ class EvalConfig(Section):
     seed: int = option(
         900_000, "Seed from which the held-out seeds of the evaluation tasks are derived.", flag="eval_seed"
     )
+    temperature: float = option(
+        -1.0,
+        "Sampling temperature in evaluations; 0 always selects the most likely token, and -1 uses --temperature.",
+        flag="eval_temperature",
+        at_least=-1,
+    )
     target: float = option(
         0.0,
         "Stop training once the success rate on held-out tasks, from 0 to 1, reaches this value; 0 always "
@@ -320,6 +344,8 @@ class EvalConfig(Section):
     def __post_init__(self) -> None:
         object.__setattr__(self, "kwargs", self.kwargs or {})
         super().__post_init__()
+        if -1 < self.temperature < 0:
+            raise BadValue(f"eval_temperature must be -1 or at least 0, got {self.temperature}")
         if self.kwargs and not self.env:
             raise BadValue("eval_env_kwargs requires eval_env; use --eval-env ID --eval-env-kwargs JSON")
 
@@ -359,9 +385,10 @@ class RunConfig(Section):
     wandb: bool = option(False, "Also log the metrics to Weights & Biases, offline unless you are logged in.")
 
 
-SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[Section | AgentSettings]] = {
     "env": EnvConfig,
     "model": ModelConfig,
+    "agent": AgentSettings,
     "sampling": SamplingConfig,
     "optimizer": OptimizerConfig,
     "warm_start": WarmStartConfig,

@@ -56,6 +56,7 @@ CHANGEABLE = {
     ("env", "reset_timeout"),
 }
 
+MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length above which a warning is logged
 SMALL_MODEL = 1_000_000  # number of parameters below which one CPU thread is faster than several
 
 Log = Callable[[str], None]
@@ -77,6 +78,7 @@ class Trainer(ABC):
         on_metrics: OnMetrics | None = None,
     ) -> None:
         self.config = config
+        self._settings = config.to_dict()  # as given, before defaults are read from the model's chat template
         self.distributed = connect()
         self.log = log if self.distributed.is_main else lambda _: None
         self._on_metrics = on_metrics if self.distributed.is_main else None
@@ -85,6 +87,7 @@ class Trainer(ABC):
         self.folder = config.folder
         self._lock = ExitStack()  # held by the main process until the run ends
         self.best = -1.0
+        self._warned = False
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
         self._env_provider: EnvProvider | None = None
@@ -100,6 +103,7 @@ class Trainer(ABC):
         last = self.distributed.on_main(lambda: self._claim_folder(resume))
         self.fresh = last is None
         policy = load_policy(config, None if last is None else str(last), self.distributed)
+        config = self.config = config.with_max_tokens(policy.tokenizer)
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
         elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
@@ -211,16 +215,18 @@ class Trainer(ABC):
             else:
                 await self.engine.publish(self.learner.policy.weights(), self.engine.version + 1)
 
-    def agent(self) -> ChatAgent:
+    def agent(self, *, evaluation: bool = False) -> ChatAgent:
         """Return an agent that plays with the current weights."""
         sampling = self.config.sampling
-        return ChatAgent(
+        temperature = self.config.eval_temperature if evaluation else sampling.temperature
+        filters = {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": sampling.min_p}
+        return self.config.agent.chat_agent(
             self.engine,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p if sampling.temperature else 1.0,
             max_tokens=sampling.max_tokens,
-            system=sampling.system or None,
-            tempered_logprobs=True,  # the learner computes log-probs at the sampling temperature, too
+            temperature=temperature,
+            stop=sampling.stop,
+            tempered_logprobs=not evaluation,  # the learner computes log-probs at the sampling temperature, too
+            **(filters if temperature else {}),
         )
 
     @property
@@ -247,11 +253,11 @@ class Trainer(ABC):
             "fail_on_long_prompt": True,
         }
 
-    async def play(self, tasks: list[Task]) -> RolloutResult:
+    async def play(self, tasks: list[Task], *, evaluation: bool = False) -> RolloutResult:
         """Play `tasks` with the current weights; with several processes, play only this process's shard."""
         if self.unpublished:
             await self.publish()
-        result = await collect(self.agent(), self.distributed.shard(tasks), **self.rollout_options)
+        result = await collect(self.agent(evaluation=evaluation), self.distributed.shard(tasks), **self.rollout_options)
         check_finished(result, "the model")
         return result
 
@@ -262,7 +268,7 @@ class Trainer(ABC):
         names = self.config.eval_envs
         if not names:
             return {}
-        result = gather_result(await self.play(held_out_tasks(self.config)), self.distributed)
+        result = gather_result(await self.play(held_out_tasks(self.config), evaluation=True), self.distributed)
         metrics = {f"eval_{name}": value for name, value in rollout_metrics(result).items()}
         metrics |= {"eval_held_out": float(has_held_out_tasks(self.config)), **self._overlap("eval", result)}
         for name in names if len(names) > 1 else []:
@@ -273,7 +279,7 @@ class Trainer(ABC):
     async def _final_evaluation(self) -> dict[str, Any]:
         """Evaluate once on tasks that no earlier evaluation has used, and return the metrics."""
         tasks = held_out_tasks(self.config, final=True)
-        result = gather_result(await self.play(tasks), self.distributed)
+        result = gather_result(await self.play(tasks, evaluation=True), self.distributed)
         names = ("success", "success_low", "success_high")
         return {f"final_{name}": result.metrics[name] for name in names} | self._overlap("final", result)
 
@@ -315,6 +321,18 @@ class Trainer(ABC):
             self._on_metrics(self.metrics.rows)
         else:
             self.log(console.format_row(row, self.config.run.steps))
+        self._warn_about_cut_replies(row)
+
+    def _warn_about_cut_replies(self, row: Mapping[str, Any]) -> None:
+        """Log once if many replies of a pretrained model reach the maximum length."""
+        cut = max(row.get("cut_replies", 0.0), row.get("eval_cut_replies", 0.0))
+        if self._warned or not self.config.model.trained or cut <= MAX_CUT_REPLIES:
+            return
+        self._warned = True
+        self.log(
+            f"warning: {cut:.0%} of the replies were cut at {self.config.sampling.max_tokens} tokens, so their actions "
+            "are often missing. Raise --max-tokens, or make the model reply briefly with --thinking off or --system"
+        )
 
     def store(self, step: int, result: RolloutResult) -> None:
         """Store a step's episodes, including failed ones."""
@@ -333,7 +351,7 @@ class Trainer(ABC):
 
     def _claim_folder(self, resume: bool) -> Path | None:
         """Create the run folder, or return the checkpoint to continue from; raise BadValue if its config differs."""
-        tables = json.loads(json.dumps(self.config.to_dict()))
+        tables = json.loads(json.dumps(self._settings))
         self._lock.enter_context(locked(self.folder, activity="training"))
         check_unused(self.folder, ours=holds_run(self.folder), what="training run")
         last = checkpoint.newest_intact(self.folder, self.log) if resume else None
@@ -368,7 +386,7 @@ class Trainer(ABC):
             self.learner.reference = self.learner.policy.frozen()
 
     def _save(self, step: int) -> None:
-        config = json.dumps(self.config.to_dict())
+        config = json.dumps(self._settings)
         state = {"step": step, "best": self.best, "lr_steps": self.learner.lr_steps, "config": config, **self.state()}
         checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
         if self.distributed.is_main:

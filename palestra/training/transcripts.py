@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from palestra.agents import ChatAgent
+from palestra.agents import AgentSettings, ChatAgent
 from palestra.agents.base import AgentSession
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
@@ -34,14 +34,15 @@ class TokenizedTrajectories:
 
 
 class Transcriber:
-    """Adds token ids from `tokenizer` to trajectories; `system` is the system prompt used for rendering."""
+    """Adds token ids from `tokenizer` to trajectories, which are rendered with the prompts in `settings`."""
 
-    def __init__(self, tokenizer: Any, *, system: str | None = None, window: int | None = None) -> None:
+    def __init__(self, tokenizer: Any, *, settings: AgentSettings | None = None, window: int | None = None) -> None:
         self._tokenizer = tokenizer
         self._window = window
         self._scripts: dict[Any, Sequence[str]] = {}
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer)
-        self._chat = ChatAgent(engine, max_tokens=_UNLIMITED, system=system)
+        prompts = (settings or AgentSettings()).chat_options(tokenizer)
+        self._chat = ChatAgent(engine, max_tokens=_UNLIMITED, **{**prompts, "max_context": None})
 
     async def tokenize(self, trajectories: Sequence[Trajectory]) -> TokenizedTrajectories:
         """Return all trajectories with token ids, and None for those that exceed the context window."""
@@ -65,7 +66,9 @@ class Transcriber:
         if max(map(max, (first, *(call.ids for several in calls for call in several)))) >= len(tokenizer):
             return False
         prompt = tokenizer.decode(first, skip_special_tokens=False)
-        ids = tokenizer.encode(text_of(trajectory.turns[0].observation).strip(), add_special_tokens=False)
+        # The agent may omit a later paragraph, the description of the tools.
+        task = text_of(trajectory.turns[0].observation).strip().partition("\n\n")[0]
+        ids = tokenizer.encode(task, add_special_tokens=False)
         return tokenizer.decode(ids, skip_special_tokens=False).strip() in prompt
 
     async def render(self, trajectory: Trajectory) -> Trajectory:

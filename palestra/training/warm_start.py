@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from palestra.agents import ChatAgent
+from palestra.agents import AgentSettings, ChatAgent, FullHistory, Summary
 from palestra.agents.base import Agent, AgentSession
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
@@ -24,15 +24,25 @@ from palestra.types import Action, Observation
 class Demonstrator(Agent):
     """Agent that plays a scripted player's actions, tokenized as if they were a model's replies."""
 
-    def __init__(self, tokenizer: Any, player: Player, *, max_tokens: int, system: str | None = None) -> None:
+    def __init__(
+        self, tokenizer: Any, player: Player, *, max_tokens: int, settings: AgentSettings | None = None
+    ) -> None:
+        settings = settings or AgentSettings()
         self.player = player
+        self._format = "Action: {}" if settings.style == "react" else "{}"
         self._scripts: dict[Any, Callable[[Any], str]] = {}  # keyed by conversation
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
-        self._chat = ChatAgent(engine, max_tokens=max(64, max_tokens), system=system)
+        policy = settings.context_policy()
+        self._chat = ChatAgent(
+            engine,
+            max_tokens=max(64, max_tokens),
+            context=FullHistory() if isinstance(policy, Summary) else policy,  # a player writes no summaries
+            **settings.chat_options(tokenizer),
+        )
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         inner = self._chat.start(env, seed=seed)
-        self._scripts[inner] = lambda _: next_action(env, self.player)
+        self._scripts[inner] = lambda _: self._format.format(next_action(env, self.player))
         return _Demonstration(inner, self._scripts)
 
 
@@ -63,7 +73,7 @@ async def warm_start(
         learner.policy.tokenizer,
         "expert" if options.player == "expert" else "random",
         max_tokens=config.sampling.max_tokens,
-        system=config.sampling.system or None,
+        settings=config.agent,
     )
     names, weights = list(config.env.weights), list(config.env.weights.values())
     rng = Random(child_seed(config.run.seed, "warm"))

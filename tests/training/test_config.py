@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from palestra.agents import AgentSettings
 from palestra.algorithms import GRPO, GRPOConfig, algorithm_names, get_algorithm, register
 from palestra.algorithms.options import flat_name
 from palestra.errors import BadValue
@@ -69,6 +70,24 @@ def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     assert TrainConfig(env=EnvConfig(name=(GAME,))) == from_mapping({"env": GAME})
 
 
+def test_a_recipe_sets_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(
+        f'[env]\nname = "{GAME}"\n[agent]\nsystem = "Play."\nstyle = "tools"\ncontext = "summary"\n'
+        '[agent.template_kwargs]\nreasoning_effort = "low"\n[sampling]\nstop = "END"\n[eval]\ntemperature = 0\n'
+    )
+    config = from_mapping(read_recipe(path))
+    assert config.agent == AgentSettings(
+        system="Play.", style="tools", context="summary", template_kwargs={"reasoning_effort": "low"}
+    )
+    assert config.sampling.stop == ("END",)
+    assert (config.eval_temperature, from_mapping({"env": GAME, "temperature": 0.5}).eval_temperature) == (0.0, 0.5)
+    assert from_mapping(merge(read_recipe(path), {"thinking": "on"})).agent.thinking == "on"
+    assert from_mapping(json.loads(json.dumps(config.to_dict()))) == config
+    old = {"env": GAME, "sampling": {"system": "Play."}}
+    assert from_mapping(old).agent.system == "Play.", "system was a setting of [sampling]"
+
+
 def test_lora_has_a_higher_default_learning_rate() -> None:
     lora = {"model": "Qwen/Qwen3-1.7B", "lora_rank": 16}
     assert from_mapping({"env": GAME, **lora}).optimizer.lr == pytest.approx(2e-5)
@@ -108,6 +127,12 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "env_kwargs": "[1]"}, "env_kwargs must be a JSON object|kwargs must be a JSON object"),
         ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls requires tools"),
         ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
+        ({"env": GAME, "sampling": {"style": "react"}}, r"no setting 'style'. It is a setting of \[agent\]"),
+        ({"env": GAME, "style": "rect"}, "style must be one of plain, react, tools"),
+        ({"env": GAME, "template_kwargs": "[1]"}, "template_kwargs must be a JSON object"),
+        ({"env": GAME, "eval_temperature": -0.5}, "eval_temperature must be -1 or at least 0"),
+        ({"env": GAME, "top_k": 5}, "top_k=5 samples from a filtered distribution"),
+        ({"env": GAME, "min_p": 0.1}, "min_p=0.1 samples from a filtered distribution"),
         ({"env": GAME, "temperature": 0.0, "asynchronous": True}, "needs a temperature above 0"),
     ],
 )

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
-from palestra.agents import Agent, ExpertAgent, RandomAgent
+from palestra.agents import Agent, AgentSettings, ExpertAgent, RandomAgent
 from palestra.algorithms.dpo import DPO, Pair, make_pairs
 from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
@@ -143,8 +143,9 @@ def test_an_epoch_visits_every_example_once(count: int, batch: int, passes: int,
 
 def test_actions_without_tokens_are_rendered_like_demonstrations(expert: list[Trajectory]) -> None:
     _, tokenizer = default_model("0.1M")
-    readied = asyncio.run(Transcriber(tokenizer, system="Play well.").tokenize(expert))
-    shown = played(Demonstrator(tokenizer, "expert", max_tokens=64, system="Play well."))
+    settings = AgentSettings(system="Play well.")
+    readied = asyncio.run(Transcriber(tokenizer, settings=settings).tokenize(expert))
+    shown = played(Demonstrator(tokenizer, "expert", max_tokens=64, settings=settings))
     assert readied.rendered == len(expert)
     for mine, theirs in zip(readied.trajectories, shown, strict=True):
         assert mine is not None
