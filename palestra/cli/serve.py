@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sessions-per-client",
         type=int,
         metavar="N",
-        help="Maximum number of open sessions per token (default: no limit).",
+        help="Maximum number of open sessions per token (default: half of --max-sessions if there are several tokens, "
+        "otherwise no limit).",
     )
     limits.add_argument(
         "--rate",
@@ -102,6 +103,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-body", type=float, default=16.0, metavar="MIB", help="Maximum size of a request in MiB (default: 16)."
     )
     limits.add_argument(
+        "--buffer",
+        type=float,
+        default=512.0,
+        metavar="MIB",
+        help="Maximum size of all requests and responses in flight in MiB; clients beyond it must wait (default: 512).",
+    )
+    limits.add_argument(
+        "--buffer-per-client",
+        type=float,
+        default=64.0,
+        metavar="MIB",
+        help="Maximum size of the requests and responses in flight per token in MiB (default: 64).",
+    )
+    limits.add_argument(
         "--memory", type=float, metavar="MIB", help="Maximum memory for each worker process in MiB (default: no limit)."
     )
     limits.add_argument(
@@ -123,6 +138,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAME",
         help="Prefix for this server's session names, for load balancers that route requests by path (default: none).",
+    )
+    operation.add_argument(
+        "--debug",
+        action="store_true",
+        help="Send exception messages and tracebacks of environments to all clients (default: only if --host is a "
+        "loopback address; the log contains them otherwise).",
     )
     operation.add_argument(
         "--log-level",
@@ -153,8 +174,11 @@ def run(args: argparse.Namespace) -> int:
         step_timeout=args.step_timeout,
         reset_timeout=args.reset_timeout,
         max_body=args.max_body,
+        buffer=args.buffer,
+        buffer_per_client=args.buffer_per_client,
         memory=args.memory,
         any_kwargs=args.any_kwargs,
+        debug=args.debug,
         drain=args.drain,
         node=args.node,
         log_level=args.log_level,

@@ -83,7 +83,7 @@ class Steps(BaseRequest, kw_only=True, tag="steps"):
 
     steps: Annotated[
         list[tuple[Session, Annotated[Seq, _SEQ], str]],
-        Meta(min_length=1, max_length=4_096, description="One [session, seq, action] per step."),
+        Meta(min_length=1, max_length=4_096, description="One [session, seq, action] per session."),
     ]
 
 
@@ -174,7 +174,7 @@ CODES: Final[dict[str, tuple[int, str]]] = {
     "rate_limited": (429, "too many requests; wait `retry_after` seconds"),
     "quota": (429, "this client has reached its maximum number of sessions; close one, or wait"),
     "env_failed": (502, "the environment failed, see `boundary` and `kind`; call reset to start a new episode"),
-    "capacity": (503, "the server is at capacity; wait `retry_after` seconds"),
+    "capacity": (503, "the server is at capacity; wait `retry_after` seconds, then retry with the same id"),
     "draining": (503, "the server is shutting down and accepts no new sessions"),
     "unavailable": (503, "no worker is available; wait `retry_after` seconds"),
     "not_yet": (504, "the call is still running; retry with the same id and sequence number to get its result"),

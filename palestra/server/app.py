@@ -33,7 +33,7 @@ from palestra.server.request import (
     not_allowed,
     not_found,
 )
-from palestra.server.responses import draining, envelope
+from palestra.server.responses import draining
 from palestra.server.sessions import Result
 from palestra.server.settings import Settings
 
@@ -113,7 +113,7 @@ class App:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._authenticator.identify(scope)
-        request = HttpRequest(scope, receive, send, client, self.settings.max_body)
+        request = HttpRequest(scope, receive, send, client, self.settings.max_body, self.dispatcher.budget)
         path = request.path
         try:
             if client.error is not None and not (client.error.code == "unauthorized" and path in _PUBLIC):
@@ -127,6 +127,8 @@ class App:
             await request.send_result(err.fault)
         except ClientDisconnected:
             pass
+        finally:
+            request.release()
 
     async def _session_route(self, request: HttpRequest, rest: str) -> None:
         """Handle a request to one session. Most requests to the server take this path."""
@@ -212,8 +214,7 @@ class App:
             self.dispatcher.submit(message, request.client.owner, request.accept, partial(_set_result, future))
         results = [await future for future in futures]
         self.dispatcher.stats.requests["batch", "ok"] += 1
-        responses = [envelope(message.id, result) for message, result in zip(batch.requests, results, strict=True)]
-        await request.send_value({"responses": responses})
+        await request.send_responses([message.id for message in batch.requests], results)
 
     async def _envs(self, request: HttpRequest) -> None:
         envs = [{"env": name, "summary": registry.get_spec(name).summary} for name in self.settings.envs]

@@ -36,8 +36,10 @@ class Calls:
             memory=settings.memory,
             imports=settings.imports,
             preload=preload,
+            expose_errors=settings.expose_errors,
         )
         self._max_in_flight = settings.max_in_flight
+        self._expose_errors = settings.expose_errors
         self.step_timeout = settings.step_timeout
         self._reset_timeout = settings.reset_timeout or settings.step_timeout
         self._on_rows = on_rows
@@ -83,6 +85,10 @@ class Calls:
             self._on_rows(*data)
             return
         session = self.sessions.by_key.get(key)
+        if what == commands.FAILURE:
+            if session is not None:
+                self._log_failure(session, *data)
+            return
         if session is None or session.waiters is None:
             return  # the call was abandoned after its timeout
         now = monotonic()
@@ -157,12 +163,19 @@ class Calls:
             code, kind, message = data
             return fault(code, message, kind=kind)
         boundary, cause, kind, message, trace = data
+        self._log_failure(session, kind, message, trace)
+        if not self._expose_errors:
+            message, trace = f"{commands.HIDDEN} for session {session.id}", ""
         session.failure = fault(
             "env_failed", f"{kind}: {message}", boundary=boundary, cause=cause, kind=kind, trace=trace
         )
-        extra = {"session": session.id, "env": session.env, "error": f"{kind}: {message}"}
-        log.warning("environment failed", extra=extra)
         return session.failure
+
+    def _log_failure(self, session: Session, kind: str, message: str, trace: str) -> None:
+        extra = {"session": session.id, "env": session.env, "error": f"{kind}: {message}"}
+        if not self._expose_errors:  # otherwise, the client has received the traceback
+            extra["trace"] = trace
+        log.warning("environment failed", extra=extra)
 
     # Methods that end sessions.
 

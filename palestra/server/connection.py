@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from palestra.remote.protocol import CODES, JSON, encode_json, fault
+from palestra.server.budget import FREE, ByteBudget
 
 if TYPE_CHECKING:
     from websockets.frames import Frame
@@ -104,7 +105,47 @@ class HttpConnection(WriteTimeout, HttpToolsProtocol):
 
 
 class WebSocketConnection(WriteTimeout, WebSocketsSansIOProtocol):
-    """WebSocket connection with a limit on the number of fragments per message."""
+    """WebSocket connection with a limit on the number of fragments per message.
+
+    Bytes of incomplete messages count towards the server's budget.
+    """
+
+    _received = 0  # bytes received since the last complete message
+    _held = 0  # bytes that count towards the budget
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > FREE and not self._hold():
+            self.conn.fail(1013, "the server has received too much data; try again later")
+            self.handle_parser_exception()
+            return
+        WebSocketsSansIOProtocol.data_received(self, data)
+
+    def send_receive_event_to_app(self) -> None:
+        self._received = 0
+        self._release()
+        WebSocketsSansIOProtocol.send_receive_event_to_app(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._release()
+        WebSocketsSansIOProtocol.connection_lost(self, exc)
+
+    def _hold(self) -> bool:
+        more = self._received - self._held
+        if not self._budget.hold(more):
+            return False
+        self._held += more
+        return True
+
+    def _release(self) -> None:
+        if self._held:
+            self._budget.give_back(self._held)
+            self._held = 0
+
+    @property
+    def _budget(self) -> ByteBudget:
+        budget: ByteBudget = self.config.app.dispatcher.budget  # type: ignore[union-attr]  # the app is an `App`
+        return budget
 
     async def send(self, message: Any) -> None:
         await super().send(message)

@@ -33,6 +33,7 @@ from palestra.remote.protocol import (
     fingerprint,
 )
 from palestra.server import worker as commands
+from palestra.server.budget import ByteBudget
 from palestra.server.calls import Calls
 from palestra.server.metrics import Stats
 from palestra.server.responses import (
@@ -47,18 +48,20 @@ from palestra.server.responses import (
     with_fault_seq,
     with_timeout,
 )
-from palestra.server.sessions import Respond, Result, Session, Sessions, SharedResponse
+from palestra.server.sessions import Respond, Result, Session, Sessions
 from palestra.server.settings import Settings, check_keywords
 from palestra.server.vector_steps import VectorSteps
 
 SWEEP_INTERVAL: Final = 0.25  # seconds between checks of leases and deadlines
 MAX_RATE_ENTRIES: Final = 10_000
+MAX_WAITERS: Final = 256  # maximum number of requests that wait for the same call; later retries get `session_busy`
 
 
 class Dispatcher:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stats = Stats()
+        self.budget = ByteBudget(total=settings.buffer, per_client=settings.buffer_per_client)
         self.sessions = Sessions(settings.node)
         self.calls = Calls(
             settings,
@@ -266,7 +269,10 @@ class Dispatcher:
             if fingerprint(request) != session.last_fingerprint:
                 respond(id_reused())
             else:
-                self._repeat(session, media_type, respond, session.last_response, session.last_media_type)
+                stored = session.last_response
+                if stored is not None and not isinstance(stored, bytes | Fault):
+                    stored = session.last_response = stored.extract(session.key, session.seq - 1)
+                self._repeat(session, media_type, respond, stored, session.last_media_type)
             return None
         if request.seq is not None and request.seq != session.seq:
             message = f"the next sequence number is {session.seq}, got {request.seq}"
@@ -291,18 +297,16 @@ class Dispatcher:
         session: Session,
         media_type: str,
         respond: Respond,
-        stored: Result | SharedResponse | None,
+        stored: Result | None,
         stored_media_type: str,
     ) -> None:
         """Respond to a retry with the stored response, or with the result of the call that is still running."""
         self.stats.retries += 1
-        if stored is not None and not isinstance(stored, bytes | Fault):
-            stored = stored.extract(session.key, session.seq - 1)
         if stored_media_type != media_type:
-            respond = transcoded(respond, stored_media_type, media_type)
+            respond = transcoded(session, respond, stored_media_type, media_type)
         if stored is not None:
             respond(stored)
-        elif session.waiters is not None:
+        elif session.waiters is not None and len(session.waiters) < MAX_WAITERS:
             session.waiters.append(respond)
         else:
             respond(busy())
@@ -321,7 +325,7 @@ class Dispatcher:
             return draining()
         if len(self.sessions) >= settings.max_sessions:
             return sessions_full(settings.max_sessions)
-        quota = settings.sessions_per_client
+        quota = settings.session_quota
         if quota is not None and self.sessions.count(owner) >= quota:
             return quota_reached(quota)
         return None

@@ -62,6 +62,7 @@ class _Collector:
         for name, text, value in (
             ("sessions", "Open sessions.", len(dispatcher.sessions)),
             ("calls_in_flight", "Calls that are running in workers.", dispatcher.calls.in_flight),
+            ("bytes_in_flight", "Size of the requests and responses in flight.", dispatcher.budget.used),
             ("websockets", "Open WebSocket connections.", self._websockets),
             ("ready", "1 if the server accepts new sessions, otherwise 0.", int(dispatcher.ready)),
         ):
@@ -69,6 +70,7 @@ class _Collector:
         for name, text, value in (
             ("sessions_opened", "Sessions opened.", stats.opened),
             ("retries", "Requests that were retries of an earlier call.", stats.retries),
+            ("over_budget", "Messages refused because of the bytes in flight.", dispatcher.budget.refused),
             ("episodes", "Finished episodes.", stats.episodes),
             ("worker_deaths", "Worker processes that exited unexpectedly.", pool.deaths),
         ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ import msgspec
 from palestra.remote import protocol
 from palestra.remote.protocol import JSON, MSGPACK, Fault, Request, Response, encode_json, encode_msgpack, fault
 from palestra.server.auth import Client
+from palestra.server.budget import FREE, ClientBudget
 from palestra.server.dispatcher import Dispatcher
 from palestra.server.request import Receive, Send
 from palestra.server.responses import envelope
@@ -26,6 +28,8 @@ from palestra.server.sessions import Result
 log = logging.getLogger("palestra.server")
 MAX_UNSENT = 100_000  # maximum number of queued responses per client
 MAX_REQUESTS = 4_096  # maximum number of requests per message
+BACKLOG_PAUSE = 0.05  # seconds between two checks whether a client has read enough responses
+MAX_MESSAGE = 1 << 20  # maximum size of several responses in one message, in bytes
 _MEDIA_TYPES = (JSON, MSGPACK)
 _DECODE: dict[str, Any] = {m: protocol.decoder(m, list[Request] | Request) for m in _MEDIA_TYPES}
 _DECODE_ONE: dict[str, Any] = {m: protocol.decoder(m, Request) for m in _MEDIA_TYPES}
@@ -38,7 +42,8 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
     """Accept a connection and serve it until the client disconnects."""
     await receive()
     await send({"type": "websocket.accept"})
-    sender = ResponseSender(send)
+    account = dispatcher.budget.of(client.owner)
+    sender = ResponseSender(send, account)
     try:
         while True:
             message = await receive()
@@ -47,12 +52,22 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
             text = message.get("text")
             data = message["bytes"] if text is None else text
             media_type = MSGPACK if text is None else JSON
+            size = len(data)
+            while not account.take(size):  # the client must read responses first
+                if sender.closed:
+                    return
+                await asyncio.sleep(BACKLOG_PAUSE)
             requests, errors = decode_message(data, media_type)
             for request_id, error in errors:
                 dispatcher.stats.requests["websocket", error.code] += 1
                 sender.add(media_type, request_id, error)
+            if size <= FREE or not requests:
+                account.give_back(size)
+                on_response = sender.add
+            else:  # the actions in a large message use memory until all of its requests have finished
+                on_response = LargeMessage(sender, size, len(requests)).add
             for request in requests:
-                dispatcher.submit(request, client.owner, media_type, partial(sender.add, media_type, request.id))
+                dispatcher.submit(request, client.owner, media_type, partial(on_response, media_type, request.id))
             if log.isEnabledFor(logging.DEBUG):
                 for request in requests:
                     extra = {"op": type(request).__name__.lower(), "session": getattr(request, "session", "")}
@@ -109,14 +124,36 @@ def _request_id(data: bytes | str, media_type: str) -> str:
     return ""
 
 
-class ResponseSender:
-    """Sends responses in the background. All responses that are ready at the same time are sent as one message."""
+class LargeMessage:
+    """Large message, whose size counts until all of its requests have a response."""
 
-    def __init__(self, send: Send) -> None:
+    __slots__ = ("_missing", "_sender", "_size")
+
+    def __init__(self, sender: ResponseSender, size: int, requests: int) -> None:
+        self._sender = sender
+        self._size = size
+        self._missing = requests
+
+    def add(self, media_type: str, request_id: str, result: Result) -> None:
+        self._missing -= 1
+        if self._missing == 0:
+            self._sender.account.give_back(self._size)
+        self._sender.add(media_type, request_id, result)
+
+
+class ResponseSender:
+    """Sends responses in the background. Responses that are ready at the same time are sent as one message.
+
+    A message has at most `MAX_MESSAGE` bytes, unless a single response is larger. Responses for which the client's
+    budget does not suffice are replaced with an error.
+    """
+
+    def __init__(self, send: Send, account: ClientBudget) -> None:
         self._send = send
-        self._queues: dict[str, list[Response]] = {JSON: [], MSGPACK: []}
+        self.account = account
+        self._queues: dict[str, deque[tuple[int, Response]]] = {JSON: deque(), MSGPACK: deque()}
         self._ready = asyncio.Event()
-        self._closed = False
+        self.closed = False  # whether responses are dropped, because the client has disconnected
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -124,28 +161,51 @@ class ResponseSender:
         return sum(map(len, self._queues.values()))
 
     def add(self, media_type: str, request_id: str, result: Result) -> None:
-        if self._closed:
+        if self.closed:
             return  # the client will reconnect and retry with the same id
-        self._queues[media_type].append(envelope(request_id, result))
+        size = 0
+        if isinstance(result, bytes):
+            size = len(result)
+            if not self.account.take(size):
+                size, result = 0, self.account.refusal()
+        self._queues[media_type].append((size, envelope(request_id, result)))
         self._ready.set()
 
     async def _run(self) -> None:
-        while True:
-            await self._ready.wait()
-            self._ready.clear()
-            for media_type, queue in self._queues.items():
-                if not queue:
-                    continue
-                responses = queue[:]
-                queue.clear()
-                message: Any = responses[0] if len(responses) == 1 else responses
-                if media_type == JSON:
-                    await self._send({"type": "websocket.send", "text": encode_json(message).decode()})
-                else:
-                    await self._send({"type": "websocket.send", "bytes": encode_msgpack(message)})
+        try:
+            while True:
+                await self._ready.wait()
+                self._ready.clear()
+                for media_type, queue in self._queues.items():
+                    while queue:
+                        await self._send_next(media_type, queue)
+        finally:
+            self.closed = True
+
+    async def _send_next(self, media_type: str, queue: deque[tuple[int, Response]]) -> None:
+        """Send the first responses in the queue as one message."""
+        size, response = queue.popleft()
+        responses = [response]
+        while queue and size + queue[0][0] <= MAX_MESSAGE:
+            more, response = queue.popleft()
+            size += more
+            responses.append(response)
+        try:
+            message: Any = responses[0] if len(responses) == 1 else responses
+            if media_type == JSON:
+                await self._send({"type": "websocket.send", "text": encode_json(message).decode()})
+            else:
+                await self._send({"type": "websocket.send", "bytes": encode_msgpack(message)})
+        finally:
+            self.account.give_back(size)
+        if queue:
+            await asyncio.sleep(0)  # let the server handle other clients between two large messages
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         self._task.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await self._task
+        for queue in self._queues.values():
+            self.account.give_back(sum(size for size, _ in queue))
+            queue.clear()

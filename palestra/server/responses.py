@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from palestra.remote.protocol import MSGPACK, Fault, Response, encoder, fault, status_of
-from palestra.server.sessions import Cause, Respond, Result
+from palestra.server.sessions import Cause, Respond, Result, Session
 
 _CAUSES: Final[dict[str, str]] = {
     "closed": "it was closed",
@@ -71,12 +71,19 @@ def with_fault_seq(result: Result, seq: int) -> Result:
 _SEQ_KEY: Final = msgspec.msgpack.encode("seq")
 
 
-def transcoded(respond: Respond, source: str, target: str) -> Respond:
-    """Wrap `respond` to convert a response from the media type `source` to the media type `target`."""
+def transcoded(session: Session, respond: Respond, source: str, target: str) -> Respond:
+    """Wrap `respond` to convert a response from the media type `source` to the media type `target`.
+
+    The session stores the converted response, so that many retries are not converted one by one.
+    """
     decode = msgspec.msgpack.decode if source == MSGPACK else msgspec.json.decode
 
     def convert(result: Result) -> None:
-        respond(result if isinstance(result, Fault) else encoder(target)(decode(result)))
+        if isinstance(result, bytes):
+            if session.transcoded is None or session.transcoded[0] is not result:
+                session.transcoded = (result, encoder(target)(decode(result)))
+            result = session.transcoded[1]
+        respond(result)
 
     return convert
 

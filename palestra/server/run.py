@@ -80,8 +80,11 @@ def serve(
     step_timeout: float = 120.0,
     reset_timeout: float | None = None,
     max_body: float = 16.0,
+    buffer: float = 512.0,
+    buffer_per_client: float = 64.0,
     memory: float | None = None,
     any_kwargs: bool = False,
+    debug: bool = False,
     drain: float = 30.0,
     node: str = "",
     log_level: str | None = "info",
@@ -98,14 +101,19 @@ def serve(
         imports: Modules to import at startup, e.g. to register environments.
         token_file: File with one `token` or `name token` per line. A single token can be set in PALESTRA_TOKEN instead.
         max_sessions: Maximum number of open sessions.
-        sessions_per_client: Maximum number of open sessions per token.
+        sessions_per_client: Maximum number of open sessions per token (default: half of `max_sessions` if there are
+            several tokens, otherwise no limit).
         rate: Maximum number of requests per second per token.
         lease: Seconds after which an unused session ends.
         step_timeout: Maximum duration of a step in seconds.
         reset_timeout: Maximum duration in seconds of creating or resetting an environment (default: `step_timeout`).
-        max_body: Maximum size of a request in MB.
-        memory: Maximum memory per worker in MB.
+        max_body: Maximum size of a request in MiB.
+        buffer: Maximum size in MiB of all requests and responses in flight; `capacity` is returned beyond it.
+        buffer_per_client: Maximum size in MiB of the requests and responses in flight per token.
+        memory: Maximum memory per worker in MiB.
         any_kwargs: Accept keyword arguments from clients even if they could be file paths on this machine.
+        debug: Send exception texts and tracebacks of environments to all clients. Otherwise, only clients of a
+            loopback address receive them, and the log contains them by session.
         drain: Seconds for which open sessions may continue after SIGTERM or Ctrl-C.
         node: Prefix for session names, for load balancers that route by path.
         log_level: Minimum level for the JSON log lines on standard error; None leaves logging unchanged.
@@ -142,6 +150,9 @@ def serve(
         sessions_per_client=sessions_per_client,
         rate=rate,
         max_body=int(max_body * 2**20),
+        buffer=int(buffer * 2**20),
+        buffer_per_client=int(buffer_per_client * 2**20),
+        expose_errors=debug or is_loopback(host),
         memory=None if memory is None else int(memory * 2**20),
     )
     if log_level is not None:

@@ -32,10 +32,13 @@ class Settings:
     request_timeout: float = 60.0
     ping: float = 20.0  # interval between WebSocket pings, and timeout for their replies
     max_sessions: int = 4_096
-    sessions_per_client: int | None = None
+    sessions_per_client: int | None = None  # None: half of `max_sessions` if there are several tokens
     rate: float | None = None  # maximum number of requests per second per client
     max_in_flight: int = 4_096  # maximum number of concurrent calls
     max_body: int = 16 << 20
+    buffer: int = 512 << 20  # maximum size of all requests and responses in flight
+    buffer_per_client: int = 64 << 20
+    expose_errors: bool = False  # send exception texts and tracebacks of environments to clients
     threads: int = 64  # maximum number of concurrent slow calls per worker
     memory: int | None = None  # maximum memory per worker
 
@@ -51,6 +54,8 @@ class Settings:
             "max_sessions",
             "max_in_flight",
             "max_body",
+            "buffer",
+            "buffer_per_client",
             "threads",
         ):
             if not getattr(self, name) > 0:
@@ -58,8 +63,20 @@ class Settings:
         for name in ("reset_timeout", "sessions_per_client", "rate", "memory"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise BadValue(f"{name} must be greater than 0, or None for no limit; got {getattr(self, name)!r}")
+        if not self.max_body <= self.buffer_per_client <= self.buffer:
+            raise BadValue(
+                "max_body must not exceed buffer_per_client, which must not exceed buffer; "
+                f"got {self.max_body}, {self.buffer_per_client} and {self.buffer} bytes"
+            )
         if not all(c.isalnum() or c in "-_" for c in self.node):
             raise BadValue(f"node may contain only letters, digits, - and _; got {self.node!r}")
+
+    @property
+    def session_quota(self) -> int | None:
+        """Maximum number of open sessions per client. By default, one of several tokens cannot use all sessions."""
+        if self.sessions_per_client is None and len(set(self.tokens.values())) > 1:
+            return max(1, self.max_sessions // 2)
+        return self.sessions_per_client
 
 
 def resolve_env_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from palestra.remote.protocol import MSGPACK, OUTCOME, Fault, Step, Steps, encoder
+from palestra.remote.protocol import MSGPACK, OUTCOME, Fault, Step, Steps, encoder, fault
 from palestra.server import worker as commands
 from palestra.server.responses import late, with_seq
 from palestra.server.sessions import Respond, Result
@@ -148,6 +148,7 @@ class VectorSteps:
         # (session keys, indexes, actions) per worker.
         batches: dict[Worker, tuple[list[int], list[int], list[str]]] = {}
         request_id, find = request.id, calls.sessions.by_id.get
+        repeated: set[str] = set()  # sessions whose step was handled individually
         for index, (name, seq, action) in enumerate(request.steps):
             session = find(name)
             add_result = partial(response.add_result, index)
@@ -174,7 +175,10 @@ class VectorSteps:
                 batch[0].append(session.key)
                 batch[1].append(index)
                 batch[2].append(action)
+            elif name in repeated:
+                add_result(fault("bad_request", "a session may occur only once in a vector step"))
             elif free > 0:
+                repeated.add(name)
                 self._step(Step(id=request_id, session=name, seq=seq, action=action), owner, media_type, add_result)
             else:
                 add_result(calls.full())
@@ -215,8 +219,10 @@ class VectorSteps:
                 calls.pool.drop(session.worker, key)
                 continue
             session.last_response = rows
-            for respond in waiters[1:]:  # the first waiter belongs to this request
-                respond(rows.extract(key, session.seq - 1))
+            if len(waiters) > 1:  # the first waiter belongs to this request
+                session.last_response = single = rows.extract(key, session.seq - 1)
+                for respond in waiters[1:]:
+                    respond(single)
         calls.stats.episodes += episodes
         response = self._responses.get(number)
         if response is not None:

@@ -13,7 +13,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from palestra.core import Env
@@ -24,20 +24,24 @@ from palestra.types import finite_reward
 from palestra.workers.command_loop import CommandLoop
 from palestra.workers.env_runner import EnvRunner
 from palestra.workers.executor import Abandoned, Executor, ExecutorThread
-from palestra.workers.types import RESET, STEP
+from palestra.workers.types import RESET, STEP, EnvFailure
 from palestra.workers.wire import ActivityTable, encode_frame
 from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_gc
 
 MAX_TRACE = 4_000  # maximum number of characters in a traceback; the start is cut off
 MAX_ROWS = 1 << 16  # maximum size of the rows in a reply, in bytes
 INFINITY = float("inf")
+HIDDEN = "the server's log contains the message and the traceback"  # sent instead of them to remote clients
 
 # A command is a tuple (session key, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
-MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY = range(11)
+MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY, FAILURE = range(12)
 # MANY contains the steps in a vector request. Its payload is
 # (request number, media type, session keys, indexes, actions).
 # The worker runs each step as a ROW command and sends the finished rows as
 # (0, MANY, OK, (request number, media type, session keys, rows, number of ended episodes)).
+
+# FAILURE is only a reply. It reports a failure in a session with autoreset for the server's log, as (kind, message,
+# trace); the client receives it in `info`.
 
 # A reply is a tuple (session key, kind, status, data). These are the statuses:
 OK = 0
@@ -62,6 +66,7 @@ class SessionWorkerConfig:
     memory: int | None
     imports: list[str]  # modules to import at startup, which may register environments
     preload: list[str]  # ids of environments whose modules are imported at startup
+    expose_errors: bool  # whether clients receive exception texts and tracebacks
 
 
 class HostedEnv:
@@ -102,6 +107,7 @@ class SessionWorker(CommandLoop):
     def __init__(self, sock: socket.socket, config: SessionWorkerConfig, activity: ActivityTable) -> None:
         super().__init__(sock, activity)
         self._envs: dict[int, HostedEnv] = {}
+        self._expose_errors = config.expose_errors
         self._executor = Executor(self._run, self._flush, max_threads=config.threads, name="palestra-session")
         self._handlers: dict[int, Callable[[int, Any], tuple[int, Any]]] = {
             MAKE: self._make,
@@ -233,7 +239,7 @@ class SessionWorker(CommandLoop):
             if actions:
                 raise BadValue("a session with autoreset does not support a reset with actions")
             hosted.started = True
-            return self._run_autoreset(hosted.runner, RESET, (seed, options), media_type)
+            return self._run_autoreset(key, hosted.runner, RESET, (seed, options), media_type)
         env = hosted.open()
         observation, info = env.reset(seed=seed, options=options)
         hosted.started = True
@@ -247,7 +253,7 @@ class SessionWorker(CommandLoop):
         action, media_type = payload
         hosted = self._envs[key]
         if hosted.runner is not None:
-            return self._run_autoreset(hosted.runner, STEP, action, media_type)
+            return self._run_autoreset(key, hosted.runner, STEP, action, media_type)
         return self._step_result(hosted.running().step(action), media_type)
 
     def _row(self, key: int, payload: Any) -> tuple[int, Any]:
@@ -256,6 +262,8 @@ class SessionWorker(CommandLoop):
         if hosted.runner is not None:
             _, observation, reward, terminated, truncated, info, episode = hosted.runner.run(STEP, action)
             valid = reward if reward == reward else None  # JSON has no NaN
+            if "failure" in info:
+                info = self._report_failure(key, info)
             return OK, ((index, observation, valid, terminated, truncated, info, episode), request)
         observation, reward, terminated, truncated, info = hosted.running().step(action)
         status = OVER if terminated or truncated else OK
@@ -272,8 +280,10 @@ class SessionWorker(CommandLoop):
         }
         return OVER if terminated or truncated else OK, encode_result(data, media_type)
 
-    def _run_autoreset(self, runner: EnvRunner, kind: int, payload: Any, media_type: str) -> tuple[int, Any]:
+    def _run_autoreset(self, key: int, runner: EnvRunner, kind: int, payload: Any, media_type: str) -> tuple[int, Any]:
         _, observation, reward, terminated, truncated, info, episode = runner.run(kind, payload)
+        if "failure" in info:
+            info = self._report_failure(key, info)
         data = {
             "observation": observation,
             "reward": reward if reward == reward else None,  # JSON has no NaN
@@ -283,6 +293,14 @@ class SessionWorker(CommandLoop):
             "episode": episode,
         }
         return OK, encode_result(data, media_type)
+
+    def _report_failure(self, key: int, info: dict[str, Any]) -> dict[str, Any]:
+        """Report a failure to the server's log, and return `info` for the client."""
+        failure = info["failure"]
+        if not isinstance(failure, EnvFailure):  # the env uses this key itself
+            return info
+        self._done.append((key, FAILURE, OK, (failure.kind, _utf8(failure.message), _utf8(failure.trace))))
+        return info if self._expose_errors else {**info, "failure": replace(failure, message=HIDDEN, trace="")}
 
     def _fork(self, key: int, payload: Any) -> tuple[int, Any]:
         hosted = self._envs[key]

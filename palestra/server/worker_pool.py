@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from palestra.server.scratch import ScratchFolder, remove_abandoned
 from palestra.server.worker import ABANDON, DROP, PING, SessionWorkerConfig, main
 from palestra.workers.worker_process import WorkerProcess, end_workers
 
@@ -72,12 +72,18 @@ class WorkerPool:
         memory: int | None = None,
         imports: Iterable[str] = (),
         preload: Iterable[str] = (),
+        expose_errors: bool = False,
     ) -> None:
         self._groups = list(groups)
         self._on_reply = on_reply
         self._on_death = on_death
         self._config = SessionWorkerConfig(
-            lanes=threads + 1, threads=threads, memory=memory, imports=list(imports), preload=list(preload)
+            lanes=threads + 1,
+            threads=threads,
+            memory=memory,
+            imports=list(imports),
+            preload=list(preload),
+            expose_errors=expose_errors,
         )
         self.workers: list[Worker] = []
         self.deaths = 0
@@ -86,13 +92,14 @@ class WorkerPool:
         self._loop: asyncio.AbstractEventLoop  # set by `start`
         self._dirty: set[Worker] = set()
         self._restarts: set[asyncio.TimerHandle] = set()
-        self._scratch: tempfile.TemporaryDirectory[str]  # set by `start`
+        self._scratch: ScratchFolder  # set by `start`
         self._closed = False
 
     async def start(self) -> None:
         """Start all workers and wait until they are ready."""
         self._loop = asyncio.get_running_loop()
-        self._scratch = tempfile.TemporaryDirectory(prefix="palestra-serve-", ignore_cleanup_errors=True)
+        remove_abandoned()
+        self._scratch = ScratchFolder()
         for group in self._groups:
             for _ in range(group.workers):
                 self._start_worker(group)
@@ -159,7 +166,7 @@ class WorkerPool:
             self._unwatch(worker)
         self.workers = []
         await asyncio.to_thread(end_workers, processes, GRACE)
-        self._scratch.cleanup()
+        self._scratch.remove()
 
     # Workers.
 
@@ -183,7 +190,7 @@ class WorkerPool:
         """Return a folder that contains only this package, for interpreters in which the package is not installed."""
         import palestra
 
-        folder = Path(self._scratch.name) / "package"
+        folder = self._scratch.path / "package"
         if not folder.exists():
             folder.mkdir()
             (folder / "palestra").symlink_to(Path(palestra.__file__).parent, target_is_directory=True)
@@ -191,7 +198,7 @@ class WorkerPool:
 
     def _empty_folder(self) -> str:
         """Return an empty folder as the working directory of workers, so that relative paths do not match any file."""
-        folder = Path(self._scratch.name) / "empty"
+        folder = self._scratch.path / "empty"
         folder.mkdir(exist_ok=True)
         return str(folder)
 

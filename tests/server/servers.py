@@ -157,7 +157,11 @@ class Server:
 @contextlib.contextmanager
 def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]:
     """Run a server with `envs` during the `with` block, and check that it exits with status 0."""
-    arguments = {"envs": envs or (TRICKY, GUESS), "imports": ["tests.server.bad_ids"], **settings}
+    defaults = {
+        "imports": ["tests.server.bad_ids"],
+        "expose_errors": True,
+    }  # exposed on loopback, as in `palestra serve`
+    arguments = {"envs": envs or (TRICKY, GUESS), **defaults, **settings}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("w") as errors:

@@ -148,7 +148,7 @@ class Mcp:
             raise RequestError(draining())
         if len(self._sessions) >= self._settings.max_sessions:
             raise RequestError(sessions_full(self._settings.max_sessions))
-        quota = self._settings.sessions_per_client
+        quota = self._settings.session_quota
         if quota is not None and sum(session_owner == owner for session_owner, _ in self._sessions) >= quota:
             raise RequestError(quota_reached(quota))
         name = token_urlsafe(16)
