@@ -42,6 +42,12 @@ def option(
     return field(default=default if untrained is NO_AUTO else None, metadata=metadata)
 
 
+def changed_default(owner: type, name: str, default: Any) -> Any:
+    """Return a copy of the option `name` in the config class `owner` with another default, for a subclass."""
+    item = next(item for item in fields(owner) if item.name == name)
+    return field(default=default, metadata={**item.metadata, "auto": None})
+
+
 def flat_name(item: Field[Any]) -> str:
     """Return an option's name as a keyword argument or flag, which is unique across all sections of a config."""
     return item.metadata.get("flag") or item.name

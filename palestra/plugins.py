@@ -39,11 +39,13 @@ __all__ = [
 ]
 
 GROUPS = (
+    "advantage_hooks",
     "agents",
     "algorithms",
     "engines",
     "envs",
     "graders",
+    "reward_hooks",
     "tools",
 )  # the entry-point group for "envs" is palestra.envs
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from palestra.algorithms.episode import Advantages, Episode
+from palestra.algorithms.importance import ImportanceOptions
+from palestra.algorithms.importance import Level as ImportanceLevel
 from palestra.algorithms.options import Aggregate, KLEstimator, LossOptions, check_options, option
 from palestra.errors import BadValue
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from palestra.algorithms.losses import Denominators, LossInputs, LossOutput
 
 Level = Literal["turn", "token"]
+CriticKind = Literal["head", "model", "lora"]
+RatioLevel = Literal["token", "turn", "sample"]
 TrainerKind = Literal["online", "cloning", "preference", "evolution"]
 
 
@@ -95,9 +99,15 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     aggregate: Aggregate = option(
         "token",
-        "How to average the token losses: 'token' over all tokens, 'sequence' within each sequence and then over "
-        "sequences, or 'constant' to divide their sum by max_tokens as in Dr. GRPO.",
+        "How to average the token losses: 'token' over all tokens, 'sequence' within each episode and then over "
+        "episodes, or 'constant' to divide each episode's sum by --constant-length as in Dr. GRPO.",
         choices=("token", "sequence", "constant"),
+    )
+    constant_length: int = option(
+        0,
+        "Number of tokens by which --aggregate constant divides each episode's sum; 0 uses the maximum number of "
+        "sampled tokens per episode: --max-tokens times the last --horizon, at most the model's context window.",
+        at_least=0,
     )
     kl: float = option(
         0.0,
@@ -136,19 +146,57 @@ class PolicyGradientConfig(AlgorithmConfig):
     entropy: float = option(
         0.0, "Coefficient of the entropy bonus; raise it if the policy stops exploring too early.", untrained=0.003
     )
+    entropy_target: float = option(
+        0.0,
+        "Entropy per token, in nats, above which there is no entropy bonus; below it, the coefficient grows linearly "
+        "up to --entropy at entropy 0. 0 always uses --entropy.",
+        at_least=0,
+    )
+    is_correction: Literal["stale", "always"] = option(
+        "stale",
+        "When to use importance weights: 'stale' for samples from older weights, 'always' also in synchronous "
+        "training, to correct differences between the probabilities of the inference engine and the trainer.",
+        choices=("stale", "always"),
+    )
+    is_level: ImportanceLevel = option(
+        "token",
+        "Level of the importance weights: 'token', 'turn' or 'sequence' (product of the ratios in the turn or "
+        "episode), or 'geometric' (their geometric mean over the episode).",
+        choices=get_args(ImportanceLevel),
+    )
     is_clip: float = option(
-        1.0, "Truncate the importance weights of stale samples at this value; 0 disables truncation.", at_least=0
+        5.0,
+        "Truncate importance weights at this value; 0 disables truncation. Low values favor actions that the sampling "
+        "policy prefers.",
+        at_least=0,
     )
     is_mask_low: float = option(
         0.0,
-        "Exclude stale tokens whose importance weight is below this value from the policy loss; used only "
+        "Exclude tokens whose importance ratio is below this value from the loss and its denominators; used only "
         "if --is-mask-high is set.",
         at_least=0,
     )
     is_mask_high: float = option(
         0.0,
-        "Exclude stale tokens whose importance weight is above this value from the policy loss; 0 disables masking.",
+        "Exclude tokens whose importance ratio is above this value from the loss and its denominators; 0 disables "
+        "masking.",
         at_least=0,
+    )
+    is_mask_level: ImportanceLevel = option(
+        "token",
+        "Level of the ratio that is compared with --is-mask-low and --is-mask-high: 'token', 'turn', 'sequence' or "
+        "'geometric', as for --is-level.",
+        choices=get_args(ImportanceLevel),
+    )
+    reward_hook: str = option(
+        "",
+        "Function that replaces the rewards before training, as module:function or the name of a registered hook; it "
+        "gets the trajectories and returns one list of rewards per trajectory.",
+    )
+    advantage_hook: str = option(
+        "",
+        "Function that changes the advantages, as module:function or the name of a registered hook; it gets the "
+        "episodes and their Advantages and returns Advantages.",
     )
 
     def __post_init__(self) -> None:
@@ -165,6 +213,23 @@ class PolicyGradientConfig(AlgorithmConfig):
         """Coefficient of the KL that is subtracted from the rewards."""
         return self.kl if self.kl_in == "reward" else 0.0
 
+    @property
+    def importance(self) -> ImportanceOptions:
+        """Options for the importance weights."""
+        return ImportanceOptions(
+            clip=self.is_clip,
+            level=self.is_level,
+            mask=(self.is_mask_low, self.is_mask_high) if self.is_mask_high else None,
+            mask_level=self.is_mask_level,
+        )
+
+    def entropy_coef(self, entropy: float) -> float:
+        """Return the coefficient of the entropy bonus for a policy with this mean entropy per token."""
+        coefficient = self.entropy or 0.0
+        if self.entropy_target:
+            coefficient *= min(1.0, max(0.0, 1 - entropy / self.entropy_target))
+        return coefficient
+
 
 G = TypeVar("G", bound=PolicyGradientConfig)
 
@@ -174,24 +239,39 @@ class PolicyGradient(Algorithm[G]):
 
     config_class: ClassVar[type[AlgorithmConfig]] = PolicyGradientConfig
     level: ClassVar[Level] = "turn"  # whether there is one advantage per turn or per sampled token
+    teacher: str = ""  # model whose log-probs of the sampled tokens are needed (`Episode.teacher_kl`)
 
     @property
     def needs_reference(self) -> bool:
         return self.config.kl > 0
 
     @property
+    def ratio_level(self) -> RatioLevel:
+        """Tokens that share one probability ratio in the loss: each token alone, each turn or the whole sample."""
+        return "token"
+
+    @property
+    def critic(self) -> CriticKind:
+        """Kind of the critic, if there is one: a head on the policy, or with a network of its own."""
+        return "head"
+
+    @property
     def value_lr(self) -> float:
-        """Learning rate of the critic, if there is one."""
+        """Learning rate of the critic's head, if there is one."""
         return 1e-3
+
+    @property
+    def critic_lr(self) -> float:
+        """Learning rate of the critic's own network, if there is one."""
+        return 0.0
 
     @abstractmethod
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         """Return the advantages of a batch. This must be a pure function; it may use statistics over all episodes."""
 
-    def loss_options(self, *, stale: bool = False) -> LossOptions:
-        """Return the options for the policy loss; `stale` is True if the batch contains samples from older weights."""
+    def loss_options(self) -> LossOptions:
+        """Return the options for the policy loss."""
         config = self.config
-        masked = stale and config.is_mask_high > 0
         return LossOptions(
             clip_low=config.clip_low,
             clip_high=config.clip_high,
@@ -199,15 +279,16 @@ class PolicyGradient(Algorithm[G]):
             kl_coef=config.kl if config.kl_in == "loss" else 0.0,
             kl_estimator=config.kl_estimator,
             entropy_coef=config.entropy or 0.0,
-            is_clip=(config.is_clip or None) if stale else None,
-            is_mask=(config.is_mask_low, config.is_mask_high) if masked else None,
         )
 
-    def loss(self, inputs: LossInputs, denominators: Denominators, *, stale: bool = False) -> LossOutput:
-        """Return the policy loss on a micro-batch."""
+    def loss(self, inputs: LossInputs, denominators: Denominators, *, entropy_coef: float | None = None) -> LossOutput:
+        """Return the policy loss on a micro-batch; `entropy_coef` replaces the coefficient in the config."""
         from palestra.algorithms.losses import policy_loss
 
-        return policy_loss(inputs, denominators, self.loss_options(stale=stale))
+        options = self.loss_options()
+        if entropy_coef is not None:
+            options = replace(options, entropy_coef=entropy_coef)
+        return policy_loss(inputs, denominators, options)
 
     def critic_loss(
         self, values: Tensor, returns: Tensor, mask: Tensor, *, denominator: float, old_values: Tensor | None

@@ -9,6 +9,7 @@ from typing import Self
 
 from palestra.errors import BadValue
 from palestra.rollout.types import Trajectory
+from palestra.spec import fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,13 @@ class Episode:
     kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn
     token_turns: Sequence[int] | None = None  # turn of each sampled token, in order; for token-level critics
     token_values: Sequence[float] | None = None  # critic value before each sampled token
+    teacher_kl: Sequence[float] | None = None  # log p / p_teacher of each sampled token, for distillation
+    weight: float = 1.0  # importance weight of the episode in means over episodes
+    ratios: Sequence[float] | None = None  # truncated importance ratio of each turn
+    token_ratios: Sequence[float] | None = None  # truncated importance ratio of each sampled token
+    reply_tokens: Sequence[int] | None = None  # number of sampled tokens in each turn
+    cut: bool = False  # the last reply reached max_tokens, or the context was full
+    observations: Sequence[str] | None = None  # fingerprint of the observation before each turn
 
     def __post_init__(self) -> None:
         turns = len(self.rewards)
@@ -33,13 +41,19 @@ class Episode:
         _check(self.label, "rewards", self.rewards, turns)
         _check(self.label, "values", self.values, turns)
         _check(self.label, "kl", self.kl, turns)
+        _check(self.label, "ratios", self.ratios, turns)
+        _check(self.label, "reply_tokens", self.reply_tokens, turns)
+        if self.observations is not None and len(self.observations) != turns:
+            raise BadValue(f"{self.label}: observations has {len(self.observations)} entries, expected {turns}")
         _check(self.label, "last_value", [self.last_value], 1)
+        _check(self.label, "weight", [self.weight], 1)
         tokens = self.token_turns
         if tokens is not None and (list(tokens) != sorted(tokens) or set(tokens) != set(range(turns))):
             raise BadValue(
                 f"{self.label}: token_turns must list turns 0 to {turns - 1} in order, with at least one token each"
             )
-        _check(self.label, "token_values", self.token_values, len(tokens or ()))
+        for name in ("token_values", "token_ratios", "teacher_kl"):
+            _check(self.label, name, getattr(self, name), len(tokens or ()))
 
     @classmethod
     def from_trajectory(
@@ -50,6 +64,10 @@ class Episode:
         last_value: float = 0.0,
         kl: Sequence[float] | None = None,
         token_values: Sequence[float] | None = None,
+        teacher_kl: Sequence[float] | None = None,
+        weight: float = 1.0,
+        ratios: Sequence[float] | None = None,
+        token_ratios: Sequence[float] | None = None,
     ) -> Self:
         """Build an episode from a finished trajectory; raise BadValue if the trajectory failed."""
         if trajectory.failure is not None:
@@ -57,9 +75,11 @@ class Episode:
                 f"the episode of {trajectory.env_id} with seed {trajectory.seed} failed at the "
                 f"{trajectory.failure.boundary} boundary ({trajectory.failure.kind}); exclude failed trajectories"
             )
+        reply_tokens = [sum(len(call.ids) for call in turn.action.calls) for turn in trajectory.turns]
         token_turns = None
-        if token_values is not None:
-            token_turns = [i for i, turn in enumerate(trajectory.turns) for call in turn.action.calls for _ in call.ids]
+        if any(numbers is not None for numbers in (token_values, token_ratios, teacher_kl)):
+            token_turns = [turn for turn, count in enumerate(reply_tokens) for _ in range(count)]
+        last = trajectory.turns[-1] if trajectory.turns else None
         return cls(
             rewards=trajectory.rewards,
             group=trajectory.group,
@@ -71,6 +91,14 @@ class Episode:
             kl=kl,
             token_turns=token_turns,
             token_values=token_values,
+            teacher_kl=teacher_kl,
+            weight=weight,
+            ratios=ratios,
+            token_ratios=token_ratios,
+            reply_tokens=reply_tokens,
+            cut=last is not None
+            and (last.info.get("ending") == "context" or any(call.finish == "length" for call in last.action.calls)),
+            observations=[fingerprint(turn.observation) for turn in trajectory.turns],
         )
 
     @property
@@ -108,12 +136,19 @@ class Advantages:
 
     advantages: list[list[float]]
     returns: list[list[float]] | None = None  # regression targets for the critic
+    excluded: Sequence[bool] | None = None  # episodes that leave the loss and its denominators; None: none of them
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def kept(self) -> list[int]:
+        """Indices of the episodes that are not excluded."""
+        excluded = self.excluded or [False] * len(self.advantages)
+        return [i for i, out in enumerate(excluded) if not out]
+
+    @property
     def signal(self) -> bool:
-        """True if any advantage is nonzero, so that the policy gradient can be nonzero."""
-        return any(advantage != 0.0 for row in self.advantages for advantage in row)
+        """True if any advantage in the loss is nonzero, so that the policy gradient can be nonzero."""
+        return any(advantage != 0.0 for i in self.kept for advantage in self.advantages[i])
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:

@@ -29,8 +29,8 @@ class Denominators:
     """Token and sequence counts of the whole batch. The counts from micro-batches and ranks can be added."""
 
     tokens: float  # weighted number of sampled tokens
-    sequences: float  # weighted number of sequences with a sampled token
-    length: float = 1.0  # Dr. GRPO's constant divisor: maximum number of sampled tokens per sequence
+    sequences: float  # weighted number of sequences (episodes) with a sampled token
+    length: float = 1.0  # Dr. GRPO's constant divisor: maximum number of sampled tokens per episode
 
     @classmethod
     def of(
@@ -59,7 +59,8 @@ class LossInputs:
 
     Three policies may differ: the sampling policy (`old_logprobs`), the policy being trained (`logprobs`) and the
     proximal policy, around which ratios are clipped. The proximal policy is the sampling policy unless
-    `proximal_logprobs` is set: for samples from older weights, it has the weights at the start of the step.
+    `proximal_logprobs` is set: it then has the weights at the start of the step, and `weights` correct the difference
+    from the sampling policy (see `importance.py`).
     """
 
     logprobs: Tensor  # with gradient
@@ -67,12 +68,15 @@ class LossInputs:
     advantages: Tensor
     mask: Tensor  # booleans, or 0 and 1
     proximal_logprobs: Tensor | None = None
+    weights: Tensor | None = None  # importance weights without gradient; None: 1
     ref_logprobs: Tensor | None = None
     entropy: Tensor | None = None  # entropy of the distribution at each token, with gradient
-    lengths: Tensor | None = None  # number of sampled tokens in each token's sequence; None: one sequence per row
+    lengths: Tensor | None = None  # number of loss tokens in each token's sequence (episode); None: one per row
+    ratio_ids: Tensor | None = None  # tokens with the same number share one ratio (GSPO); None: one ratio per token
 
     def __post_init__(self) -> None:
-        for name in ("old_logprobs", "advantages", "mask", "proximal_logprobs", "ref_logprobs", "entropy"):
+        names = ("old_logprobs", "advantages", "mask", "proximal_logprobs", "weights", "ref_logprobs", "entropy")
+        for name in (*names, "ratio_ids"):
             _same_shape(name, getattr(self, name), self.logprobs)
 
 
@@ -128,12 +132,9 @@ def aggregate(
 def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOptions | None = None) -> LossOutput:
     """L = agg(-w min(r A, clip(r, 1 - low, 1 + high) A)) + kl_coef agg(KL) - entropy_coef agg(H).
 
-    r = p / p_old, w = 1. With proximal log-probs: r = p / p_prox, w = min(p_prox / p_old, is_clip). With `is_clip` and
-    no proximal log-probs, p_prox is p itself without gradient: the gradient is that of -min(p / p_old, is_clip) A
-    log p, the truncated importance-weighted policy gradient; ratio clipping is undefined in this case and raises
-    BadValue.
-    Tokens with an importance weight outside `is_mask` contribute nothing to the policy term but still count in the
-    denominators, so a stale batch takes a smaller step.
+    r = p / p_old, or p / p_prox with proximal log-probs; w are the importance weights, 1 by default. With `ratio_ids`,
+    r is the geometric mean of the ratios of all tokens with the same number (GSPO). With the "cispo" objective, the
+    policy term is -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no gradient.
     """
     options = options or LossOptions()
     valid = inputs.mask.bool()
@@ -147,27 +148,22 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     def share(numbers: Tensor) -> Tensor:
         return aggregate(numbers.detach(), valid, denominators)
 
-    proximal = None
-    if inputs.proximal_logprobs is not None:
-        proximal = inputs.proximal_logprobs.masked_fill(~valid, 0.0)
-    elif options.is_clip is not None:
-        if options.clips:
-            raise BadValue(
-                "is_clip together with ratio clipping needs proximal_logprobs, around which ratios are clipped; "
-                "without them, set clip_low and clip_high to None"
-            )
-        proximal = logprobs.detach()
-    r = ratio(logprobs, old if proximal is None else proximal)
-    importance = ratio((logprobs if proximal is None else proximal).detach(), old)
-    weight = torch.ones_like(importance) if proximal is None else importance
-    if options.is_clip is not None:
-        weight = weight.clamp(max=options.is_clip)
-    if options.is_mask is not None:
-        weight = weight * ((importance >= options.is_mask[0]) & (importance <= options.is_mask[1]))
-    objective, clipped = surrogate(r, advantages, clip_low=options.clip_low, clip_high=options.clip_high)
-    policy = loss = total(-weight * objective)
+    start = old if inputs.proximal_logprobs is None else inputs.proximal_logprobs.masked_fill(~valid, 0.0)
+    if inputs.ratio_ids is None:
+        r = ratio(logprobs, start)
+    else:
+        r = sequence_ratio(logprobs - start, valid, inputs.ratio_ids)
+    if options.objective == "cispo":
+        objective, clipped = weighted_logprobs(
+            logprobs, r, advantages, clip_low=options.clip_low, clip_high=options.clip_high
+        )
+    else:
+        objective, clipped = surrogate(r, advantages, clip_low=options.clip_low, clip_high=options.clip_high)
+    if inputs.weights is not None:
+        objective = objective * inputs.weights.detach().masked_fill(~valid, 0.0)
+    policy = loss = total(-objective)
     moved = (logprobs - old).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    since_start = moved if proximal is None else (logprobs - proximal).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    since_start = (logprobs - start).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     metrics = {
         "policy_loss": policy.detach(),
         "clip_fraction": share(clipped.to(r.dtype)),
@@ -178,13 +174,6 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
         "ratio_max": r.detach().masked_fill(~valid, -torch.inf).max(),
         "ratio_min": r.detach().masked_fill(~valid, torch.inf).min(),
     }
-    if proximal is not None or options.is_mask is not None:
-        metrics["is_weight_mean"] = share(importance)
-        metrics["is_weight_max"] = importance.masked_fill(~valid, -torch.inf).max()
-    if options.is_clip is not None:
-        metrics["is_clipped_fraction"] = share((importance > options.is_clip).to(r.dtype))
-    if options.is_mask is not None:
-        metrics["is_masked_fraction"] = share((weight == 0).to(r.dtype))
 
     if inputs.ref_logprobs is not None:
         ref = inputs.ref_logprobs.masked_fill(~valid, 0.0)
@@ -209,6 +198,32 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
 def ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
     """Return p / p_old, clamped to avoid overflow."""
     return (logprobs - old_logprobs).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def sequence_ratio(log_ratios: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
+    """Return exp(mean of the log-ratios of all tokens in the mask with the same id), at each token [B, T]."""
+    valid = mask.bool()
+    _, index = torch.unique(ids.masked_fill(~valid, -1), return_inverse=True)
+    count = int(index.max()) + 1
+    flat, index = log_ratios.masked_fill(~valid, 0.0).flatten(), index.flatten()
+    sums = flat.new_zeros(count).index_add(0, index, flat)
+    sizes = flat.new_zeros(count).index_add(0, index, valid.flatten().to(flat.dtype))
+    means = (sums / sizes.clamp(min=1)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return means.exp()[index].view_as(log_ratios)
+
+
+def weighted_logprobs(
+    logprobs: Tensor, r: Tensor, advantages: Tensor, *, clip_low: float | None, clip_high: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return clip(r, 1 - low, 1 + high) A log p per token, without gradient of the ratio, and a mask of clipped ratios.
+
+    Unlike in `surrogate`, a token whose ratio is clipped still has a gradient.
+    """
+    r = r.detach()
+    low = None if clip_low is None else 1 - clip_low
+    high = None if clip_high is None else 1 + clip_high
+    bounded = r if low is None and high is None else r.clamp(min=low, max=high)
+    return bounded * advantages * logprobs, bounded != r
 
 
 def surrogate(

@@ -6,12 +6,23 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from palestra.errors import BadValue
-from palestra.options import check_options, flat_name, kind_of, option
+from palestra.options import changed_default, check_options, flat_name, kind_of, option
 
-__all__ = ["Aggregate", "KLEstimator", "LossOptions", "check_options", "flat_name", "kind_of", "option"]
+__all__ = [
+    "Aggregate",
+    "KLEstimator",
+    "LossOptions",
+    "Objective",
+    "changed_default",
+    "check_options",
+    "flat_name",
+    "kind_of",
+    "option",
+]
 
 Aggregate = Literal["token", "sequence", "constant"]
 KLEstimator = Literal["k1", "k2", "k3"]
+Objective = Literal["ppo", "cispo"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +32,7 @@ class LossOptions:
     clip_low: float | None = 0.2  # the ratio is clipped at 1 - clip_low; None disables the lower clip
     clip_high: float | None = 0.2  # the ratio is clipped at 1 + clip_high; None disables the upper clip
     aggregate: Aggregate = "token"
-    is_clip: float | None = None  # truncate importance weights of stale samples at this value
-    is_mask: tuple[float, float] | None = None  # mask tokens whose importance weight is outside this interval
+    objective: Objective = "ppo"  # "cispo" uses the clipped ratio as a constant weight of the log-probability
     kl_coef: float = 0.0  # coefficient of the KL to the reference model in the loss
     kl_estimator: KLEstimator = "k3"
     kl_straight_through: bool = False  # use the estimator's value and the gradient of k2
@@ -35,10 +45,8 @@ class LossOptions:
             raise BadValue(f"clip_high must be at least 0 or None, got {self.clip_high}")
         if self.aggregate not in get_args(Aggregate):
             raise BadValue(f"aggregate must be one of {', '.join(get_args(Aggregate))}; got {self.aggregate!r}")
-        if self.is_clip is not None and not self.is_clip > 0:
-            raise BadValue(f"is_clip must be greater than 0 or None, got {self.is_clip}")
-        if self.is_mask is not None and not 0 <= self.is_mask[0] < self.is_mask[1]:
-            raise BadValue(f"is_mask must be (low, high) with 0 <= low < high, got {self.is_mask}")
+        if self.objective not in get_args(Objective):
+            raise BadValue(f"objective must be one of {', '.join(get_args(Objective))}; got {self.objective!r}")
         if self.kl_estimator not in get_args(KLEstimator):
             raise BadValue(f"kl_estimator must be one of {', '.join(get_args(KLEstimator))}; got {self.kl_estimator!r}")
         if not self.kl_coef >= 0:
@@ -48,7 +56,3 @@ class LossOptions:
                 "the gradient of the k1 estimator is zero on average, so k1 in the loss has no effect. "
                 "Use k2 or k3, or kl_straight_through=True, or put the KL into the reward (kl_in='reward')"
             )
-
-    @property
-    def clips(self) -> bool:
-        return self.clip_low is not None or self.clip_high is not None

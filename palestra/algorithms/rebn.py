@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from palestra.algorithms.base import AlgorithmConfig, PolicyGradient, PolicyGradientConfig
 from palestra.algorithms.episode import Advantages, Episode, turn_returns
-from palestra.algorithms.normalize import env_keys, normalize
+from palestra.algorithms.normalize import env_keys, normalize, weights_of
 from palestra.algorithms.options import option
 
 
@@ -43,10 +43,11 @@ class ReBN(PolicyGradient[ReBNConfig]):
         returns = turn_returns(episodes, gamma=config.gamma, kl_coef=config.kl_in_reward)
         keys = env_keys(episodes, config.normalize_per_env)
         if not config.normalize_per_turn:
-            advantages, metrics = normalize(returns, keys, scale=True)
+            advantages, metrics = normalize(returns, keys, scale=True, weights=weights_of(episodes))
             return Advantages(advantages=advantages, metrics=metrics)
         single = [[value] for row in returns for value in row]
         turn_keys = [(key, turn) for key, row in zip(keys, returns, strict=True) for turn in range(len(row))]
-        normalized, metrics = normalize(single, turn_keys, scale=True)
+        weights = [episode.weight for episode, row in zip(episodes, returns, strict=True) for _ in row]
+        normalized, metrics = normalize(single, turn_keys, scale=True, weights=weights)
         numbers = iter(normalized)
         return Advantages(advantages=[[next(numbers)[0] for _ in row] for row in returns], metrics=metrics)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from palestra.algorithms.base import AlgorithmConfig, PolicyGradient, PolicyGradientConfig
 from palestra.algorithms.episode import Advantages, Episode, turn_returns
-from palestra.algorithms.normalize import env_keys, normalize
+from palestra.algorithms.normalize import env_keys, normalize, weights_of
 from palestra.algorithms.options import option
 
 
@@ -33,5 +33,7 @@ class ReinforcePP(PolicyGradient[ReinforcePPConfig]):
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
         returns = turn_returns(episodes, gamma=config.gamma, kl_coef=config.kl_in_reward)
-        advantages, metrics = normalize(returns, env_keys(episodes, config.normalize_per_env), scale=True)
+        advantages, metrics = normalize(
+            returns, env_keys(episodes, config.normalize_per_env), scale=True, weights=weights_of(episodes)
+        )
         return Advantages(advantages=advantages, metrics=metrics)

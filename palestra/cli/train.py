@@ -149,16 +149,19 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         help=f"Training algorithm: {', '.join(algorithm_names())} (default: {DEFAULT_ALGORITHM}).",
     )
     owners: dict[str, list[str]] = {}
+    defaults: dict[str, dict[str, list[str]]] = {}  # flag -> default -> algorithms
     options: dict[str, tuple[type, Field[Any]]] = {}
     for name in algorithm_names():
         kind = get_algorithm(name).config_class
         for item in fields(kind):
             options.setdefault(flat_name(item), (kind, item))
             owners.setdefault(flat_name(item), []).append(name)
+            defaults.setdefault(flat_name(item), {}).setdefault(str(item.default), []).append(name)
     everywhere = set(owners["gamma"])  # all policy-gradient algorithms have a `gamma` option
     for flag, (kind, item) in options.items():
         only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
-        _add_flag(group, kind, item, note=only)
+        others = [f"{default} for {', '.join(names)}" for default, names in list(defaults[flag].items())[1:]]
+        _add_flag(group, kind, item, note=only, other_defaults=others)
     group.add_argument(
         "--option",
         dest="options",
@@ -169,7 +172,14 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, note: str = "") -> None:
+def _add_flag(
+    group: argparse._ArgumentGroup,
+    owner: type,
+    item: Field[Any],
+    *,
+    note: str = "",
+    other_defaults: Sequence[str] = (),
+) -> None:
     """Add the flag for a setting. An omitted flag is absent from the namespace, so the recipe's value is used."""
     kind = kind_of(owner, item.name)
     name = flat_name(item)
@@ -190,6 +200,7 @@ def _add_flag(group: argparse._ArgumentGroup, owner: type, item: Field[Any], *, 
             details.append(f"default: {untrained} for an untrained model, {trained} otherwise")
         elif item.default not in ("", None):
             details.append(f"default: {item.default}")
+    details += other_defaults
     text = item.metadata["help"].removesuffix(".")
     suffix = f" ({'; '.join(details)})" if details else ""
     group.add_argument(flag, help=f"{text}{suffix}.".replace("%", "%%"), **options)

@@ -23,10 +23,14 @@ class TrainingSample:
     logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 if the mask is 0
     turn_index: list[int] = field(default_factory=list)  # index of the turn that sampled the token; -1 if the mask is 0
     episode: int = 0  # index of the trajectory in its batch
+    episode_tokens: int = 0  # number of tokens of the trajectory in the loss, in all its samples
     offset: int = 0  # number of sampled tokens in the trajectory's earlier samples
     old_logprobs: list[float] | None = None  # under the policy that sampled the tokens, at its temperature
-    proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if samples are stale
+    proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if it differs
+    weights: list[float] | None = None  # importance weights
+    loss_mask: list[int] | None = None  # 1 for the tokens in the loss; None if these are all sampled tokens
     ref_logprobs: list[float] | None = None  # under the reference model
+    teacher_logprobs: list[float] | None = None  # under the teacher model
     values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
     returns: list[float] | None = None  # training targets for the critic
@@ -67,6 +71,8 @@ def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]
                 samples.append(TrainingSample(episode=episode, offset=offset))
             _append(samples[-1], call, index)
             offset += len(call.ids)
+    for sample in samples:
+        sample.episode_tokens = offset
     return samples
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from palestra.algorithms.base import RatioLevel
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 
@@ -46,9 +49,26 @@ class MicroBatch:
         return self.prefix.shape[1]
 
     @property
-    def lengths(self) -> Tensor | None:
-        """Number of sampled tokens in each token's sample, [B, T]; None if every row is one sample."""
-        return self.fill([[sample.sampled] * len(sample) for sample in self.samples]) if self.packed else None
+    def lengths(self) -> Tensor:
+        """Number of loss tokens in each token's episode, which may consist of several samples, [B, T]."""
+        return self.fill([[sample.episode_tokens] * len(sample) for sample in self.samples])
+
+    @property
+    def loss_mask(self) -> Tensor:
+        """Boolean mask [B, T] for the tokens in the policy loss."""
+        column = self.column("loss_mask")
+        return self.mask if column is None else column.bool()
+
+    def ratio_ids(self, level: RatioLevel) -> Tensor | None:
+        """Return numbers [B, T] that are equal for the tokens that share one probability ratio; None for "token"."""
+        if level == "token":
+            return None
+        numbers = itertools.count()
+        ids = []
+        for sample in self.samples:
+            of_turn: defaultdict[int, int] = defaultdict(lambda: next(numbers))
+            ids.append([of_turn[turn if level == "turn" else 0] for turn in sample.turn_index])
+        return self.fill(ids)
 
     def column(self, name: str) -> Tensor | None:
         """Return the samples' `name` column as a tensor [B, T], or None if it was not filled."""
@@ -158,9 +178,9 @@ def blank(device: torch.device, columns: Iterable[str] = ()) -> MicroBatch:
     return _micro_batch([[sample]], device, 0)
 
 
-def minibatches(count: int, parts: int, rng: Random) -> list[list[int]]:
-    """Split the indices of `count` episodes into `parts` minibatches of similar size; shuffle if `parts` > 1."""
-    order = list(range(count))
+def minibatches(episodes: Sequence[int], parts: int, rng: Random) -> list[list[int]]:
+    """Split the indices of the episodes into `parts` minibatches of similar size; shuffle if `parts` > 1."""
+    order = list(episodes)
     if parts == 1:
         return [order]
     rng.shuffle(order)

@@ -33,7 +33,7 @@ def learning_rate(config: TrainConfig, step: int, *, steps: int) -> float:
 
 
 class Learner:
-    """Holds the policy, its optimizer and, if the algorithm needs one, a frozen reference model.
+    """Holds the policy, its optimizer and, if the algorithm needs them, a frozen reference or teacher model.
 
     With several processes, each one calls every method with its own samples; sums and metrics cover all processes.
     """
@@ -44,15 +44,21 @@ class Learner:
         config: TrainConfig,
         reference: Policy | None = None,
         distributed: DistributedContext | None = None,
+        teacher: Policy | None = None,
     ) -> None:
         self.policy = policy
         self.config = config
         self.reference = reference
         self._longest = 0  # length of the longest sample so far
+        self.teacher = teacher
         self.distributed = distributed or DistributedContext()
         self.lr_steps = config.optimizer.lr_steps or config.run.steps  # a resumed run restores the initial value
         self.optimizer = Optimizer(
-            config.optimizer.name, policy.model, policy.critic, weight_decay=config.optimizer.weight_decay
+            config.optimizer.name,
+            policy.model,
+            policy.critic,
+            weight_decay=config.optimizer.weight_decay,
+            critic_body=policy.critic_body,
         )
 
     @property
@@ -94,12 +100,26 @@ class Learner:
     ) -> Denominators:
         """Count the tokens and sequences in the micro-batches on all processes."""
         if weights is None:
-            parts = [Denominators.of(batch.mask, lengths=batch.lengths, length=length) for batch in batches]
+            parts = [Denominators.of(batch.loss_mask, lengths=batch.lengths, length=length) for batch in batches]
         else:
             parts = [Denominators.of(b.mask, weights=w, length=length) for b, w in zip(batches, weights, strict=True)]
         counts = [sum(part.tokens for part in parts), sum(part.sequences for part in parts)]
         tokens, sequences = self.distributed.sum(counts)
         return Denominators(tokens=tokens, sequences=sequences, length=length)
+
+    @property
+    def constant_length(self) -> float:
+        """Divisor of the "constant" aggregation: the maximum number of sampled tokens per episode."""
+        config = self.config
+        stated = self.policy_gradient.config.constant_length
+        if stated:
+            return float(stated)
+        text = self.policy.model.config.get_text_config()
+        limits = [getattr(text, "max_position_embeddings", None)]
+        if config.env.schedule.stages:
+            limits.append(config.sampling.max_tokens * config.env.schedule.stages[-1])
+        known = [limit for limit in limits if limit]
+        return float(min(known) if known else config.sampling.max_tokens)
 
     def combine(self, parts: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         """Combine the micro-batch metrics from all processes."""

@@ -13,40 +13,43 @@ from palestra.algorithms.losses import kl_reward
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 from palestra.training.batch import MicroBatch
+from palestra.training.corrections import EpisodeImportance, samples_by_episode
 
 if TYPE_CHECKING:
     from palestra.training.learner import Learner
 
 
 @torch.no_grad()
-def precompute(learner: Learner, samples: Sequence[TrainingSample], *, stale: bool) -> frozenset[str]:
-    """Fill the old, proximal and reference log-probs and the critic values that are needed; return the filled columns.
+def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected: bool) -> frozenset[str]:
+    """Fill the log-probs under other policies and the critic values that are needed; return the filled columns.
 
-    The engine reports log-probs at the sampling temperature. Unless samples are stale, old log-probs at a temperature
-    other than 1 are recomputed, because an engine may support only temperature 1.
+    The engine reports log-probs at the sampling temperature. With `corrected`, the learner's log-probs at the start of
+    the step are proximal log-probs, and importance weights correct their difference from the engine's. Otherwise, old
+    log-probs at a temperature other than 1 are recomputed, because an engine may support only temperature 1.
     """
-    rescore = learner.config.sampling.temperature != 1.0
+    rescore = corrected or learner.config.sampling.temperature != 1.0
     critic = learner.policy.critic is not None
     columns = {"old_logprobs"}
-    if stale:
-        columns.add("proximal_logprobs")
+    if corrected:
+        columns |= {"proximal_logprobs", "weights", "loss_mask"}
     if critic:
         columns.add("values")
-    if learner.reference is not None:
-        columns.add("ref_logprobs")
+    others = {"ref_logprobs": learner.reference, "teacher_logprobs": learner.teacher}
+    columns |= {name for name, policy in others.items() if policy is not None}
     for sample in samples:
         sample.old_logprobs = sample.logprobs
     if not (rescore or len(columns) > 1):
         return frozenset(columns)
     for micro_batch in learner.micro_batches(samples):
-        if rescore or stale or critic:
+        if rescore or critic:
             scores = learner.policy.score(micro_batch, values=learner.value_positions(micro_batch) if critic else None)
-            if rescore or stale:
-                _store(micro_batch, "proximal_logprobs" if stale else "old_logprobs", scores.logprobs)
+            if rescore:
+                _store(micro_batch, "proximal_logprobs" if corrected else "old_logprobs", scores.logprobs)
             if scores.values is not None:
                 _store(micro_batch, "values", scores.values)
-        if learner.reference is not None:
-            _store(micro_batch, "ref_logprobs", learner.reference.score(micro_batch).logprobs)
+        for name, policy in others.items():
+            if policy is not None:
+                _store(micro_batch, name, policy.score(micro_batch).logprobs)
     return frozenset(columns)
 
 
@@ -66,22 +69,29 @@ def final_values(learner: Learner, trajectories: Sequence[Trajectory]) -> list[f
 
 
 def to_episodes(
-    trajectories: Sequence[Trajectory], samples: Sequence[TrainingSample], last_values: Sequence[float], level: Level
+    trajectories: Sequence[Trajectory],
+    samples: Sequence[TrainingSample],
+    last_values: Sequence[float],
+    level: Level,
+    importance: Sequence[EpisodeImportance] | None = None,
 ) -> list[Episode]:
     """Convert trajectories to episodes, the inputs of advantage estimators."""
-    by_episode: list[list[TrainingSample]] = [[] for _ in trajectories]
-    for sample in samples:
-        by_episode[sample.episode].append(sample)
+    by_episode = samples_by_episode(samples, len(trajectories))
     episodes = []
-    for trajectory, own, last_value in zip(trajectories, by_episode, last_values, strict=True):
+    for i, (trajectory, own) in enumerate(zip(trajectories, by_episode, strict=True)):
         values = _values(own, level)
+        weights = EpisodeImportance() if importance is None else importance[i]
         episodes.append(
             Episode.from_trajectory(
                 trajectory,
                 values=values if level == "turn" else None,
                 token_values=values if level == "token" else None,
-                last_value=last_value,
+                last_value=last_values[i],
                 kl=_kl(own, len(trajectory.turns)),
+                teacher_kl=_teacher_kl(own),
+                weight=weights.weight,
+                ratios=weights.ratios if level == "turn" else None,
+                token_ratios=weights.token_ratios if level == "token" else None,
             )
         )
     return episodes
@@ -125,6 +135,20 @@ def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | No
             if turn >= 0:
                 of_turn.setdefault(turn, value)  # value at the first sampled token of the turn
     return [value for _, value in sorted(of_turn.items())]
+
+
+def _teacher_kl(samples: Sequence[TrainingSample]) -> list[float] | None:
+    """Return log p / p_teacher of each sampled token in an episode."""
+    if not samples or samples[0].teacher_logprobs is None:
+        return None
+    return [
+        old - teacher
+        for sample in samples
+        for old, teacher, sampled in zip(
+            sample.old_logprobs or (), sample.teacher_logprobs or (), sample.mask, strict=True
+        )
+        if sampled
+    ]
 
 
 def _kl(samples: Sequence[TrainingSample], turns: int) -> list[float] | None:

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from palestra.algorithms.dpo import Pair
+from palestra.algorithms.hooks import with_hook_advantages
 from palestra.algorithms.losses import LossInputs, LossOutput, sequence_logprobs, sft_loss
 from palestra.errors import BadValue, TrainingDiverged
 from palestra.rollout.samples import TrainingSample, to_batch
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.batch import MicroBatch, minibatches, staleness, with_observations
+from palestra.training.corrections import apply_importance
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
@@ -38,32 +40,44 @@ def reinforcement_step(
     algorithm, config = learner.policy_gradient, learner.config
     samples = to_batch(trajectories)
     metrics = _staleness_metrics(learner, trajectories, version)
-    stale = metrics.get("staleness_max", 0) > 0
+    corrected = metrics.get("staleness_max", 0) > 0 or algorithm.config.is_correction == "always"
 
-    columns = precompute(learner, samples, stale=stale)
-    episodes = to_episodes(trajectories, samples, final_values(learner, trajectories), algorithm.level)
-    shards = learner.distributed.gather(episodes)
-    advantages = algorithm.advantages([episode for shard in shards for episode in shard])
+    columns = precompute(learner, samples, corrected=corrected)
+    importance = None
+    if corrected:
+        importance, is_metrics = apply_importance(learner, samples, len(trajectories))
+        metrics |= is_metrics
+    last_values = final_values(learner, trajectories)
+    shards = learner.distributed.gather(to_episodes(trajectories, samples, last_values, algorithm.level, importance))
+    episodes = [episode for shard in shards for episode in shard]
+    advantages = with_hook_advantages(algorithm.config.advantage_hook, episodes, algorithm.advantages(episodes))
     metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learner.learning_rate(step)}
     if not advantages.signal:
         return metrics  # all advantages are zero, so the gradient would be zero
-    first, count = sum(map(len, shards[: learner.distributed.rank])), sum(map(len, shards))
+    first = sum(map(len, shards[: learner.distributed.rank]))
     assign_advantages(samples, advantages, first, algorithm.level)
 
-    learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr)
+    learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr, algorithm.critic_lr)
+    entropy_coef = algorithm.config.entropy_coef(_sampled_entropy(learner, samples))
     rng = Random(child_seed(config.run.seed, "minibatches", step))
     updates: list[dict[str, float]] = []
-    for chosen in _passes(config.optimizer.epochs, lambda: minibatches(count, config.optimizer.minibatches, rng)):
+    parts = config.optimizer.minibatches
+    for chosen in _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng)):
         minibatch = [sample for sample in samples if first + sample.episode in chosen]
         before = learner.optimizer.copy_parameters() if algorithm.config.kl_backtrack else None
-        updates.append(policy_update(learner, minibatch, columns, stale=stale))
+        update = policy_update(learner, minibatch, columns, entropy_coef=entropy_coef)
+        if update is None:
+            continue  # the importance mask rejected every token in the minibatch
+        updates.append(update)
         if before is not None and _backtracked(learner, before, minibatch, columns):
             metrics["backtracked"] = 1.0
             break  # new episodes are sampled before the next update
-        if updates[-1]["step_kl"] > algorithm.config.target_kl > 0:
+        if update["step_kl"] > algorithm.config.target_kl > 0:
             break  # the remaining minibatches would be off-policy
 
     metrics["updates"] = len(updates)
+    if not updates:
+        return metrics
     metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
     if metrics["approx_kl"] > algorithm.config.max_kl > 0:
         raise TrainingDiverged(
@@ -74,33 +88,40 @@ def reinforcement_step(
 
 
 def policy_update(
-    learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str], *, stale: bool = False
-) -> dict[str, float]:
-    """Update the weights once on a minibatch, accumulating the gradients of its micro-batches."""
+    learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str], *, entropy_coef: float | None = None
+) -> dict[str, float] | None:
+    """Update the weights once on a minibatch, accumulating the gradients of its micro-batches.
+
+    Returns None without an update if no token is in the loss.
+    """
     algorithm = learner.policy_gradient
+    if entropy_coef is None:
+        entropy_coef = algorithm.config.entropy or 0.0
     critic = learner.policy.critic is not None
     columns = columns | {"advantages", "returns"} if critic else columns | {"advantages"}
     batches = learner.micro_batches(samples, columns)
-    denominators = learner.denominators(batches, length=float(learner.config.sampling.max_tokens))
+    denominators = learner.denominators(batches, length=learner.constant_length)
+    if not denominators.tokens > 0:
+        return None
     positions = [learner.value_positions(batch) if critic else None for batch in batches]
     values = learner.distributed.sum([float(sum(int(p.sum()) for p in positions if p is not None))])[0]
     learner.optimizer.zero_grad()
     parts: list[dict[str, Tensor]] = []
     for batch, value_mask in zip(batches, positions, strict=True):
-        scores = learner.policy.score(
-            batch, entropy=True, entropy_gradient=(algorithm.config.entropy or 0) > 0, values=value_mask
-        )
+        scores = learner.policy.score(batch, entropy=True, entropy_gradient=entropy_coef != 0, values=value_mask)
         inputs = LossInputs(
             logprobs=scores.logprobs,
             old_logprobs=_required(batch, "old_logprobs"),
             advantages=_required(batch, "advantages"),
-            mask=batch.mask,
+            mask=batch.loss_mask,
             proximal_logprobs=batch.column("proximal_logprobs"),
+            weights=batch.column("weights"),
             ref_logprobs=batch.column("ref_logprobs"),
             entropy=scores.entropy,
             lengths=batch.lengths,
+            ratio_ids=batch.ratio_ids(algorithm.ratio_level),
         )
-        output: LossOutput = algorithm.loss(inputs, denominators, stale=stale)
+        output: LossOutput = algorithm.loss(inputs, denominators, entropy_coef=entropy_coef)
         loss = output.loss
         if value_mask is not None and scores.values is not None:
             critic_output = algorithm.critic_loss(
@@ -195,6 +216,20 @@ def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], ver
     mean = sum(total for total, _, _ in ages) / max(1, sum(count for _, count, _ in ages))
     oldest = max(age for _, _, age in ages)
     return {"staleness_mean": mean, "staleness_max": oldest}
+
+
+def _sampled_entropy(learner: Learner, samples: Sequence[TrainingSample]) -> float:
+    """Estimate the policy's mean entropy per token: the mean negative log-prob of the sampled tokens."""
+    if not learner.policy_gradient.config.entropy_target:
+        return 0.0
+    nll = -sum(
+        logprob
+        for sample in samples
+        for logprob, sampled in zip(sample.old_logprobs or (), sample.mask, strict=True)
+        if sampled
+    )
+    total, count = learner.distributed.sum([nll, float(sum(sample.sampled for sample in samples))])
+    return total / max(1.0, count)
 
 
 def _backtracked(

@@ -29,8 +29,8 @@ def policy_gradient(name: str, **options: Any) -> PolicyGradient[Any]:
 
 
 @st.composite
-def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Episode]:
-    """Generate 1 to 12 episodes of 1 to 6 turns with all fields set; with `groups`, two or more episodes per task.
+def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2, weighted: bool = False) -> list[Episode]:
+    """Generate 1 to 12 episodes of 1 to 6 turns; with `groups`, two or more per task; with `weighted`, stale ones.
 
     Hypothesis chooses the sizes, so that failing examples shrink. The numbers come from a seeded random generator,
     which is ten times faster.
@@ -60,6 +60,13 @@ def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2) -> list[Ep
                     kl=row(turns),
                     token_turns=tokens,
                     token_values=row(len(tokens)),
+                    teacher_kl=row(len(tokens)),
+                    weight=round(rng.uniform(0.1, 3), 3) if weighted else 1.0,
+                    ratios=[round(rng.uniform(0.1, 3), 3) for _ in range(turns)] if weighted else None,
+                    token_ratios=[round(rng.uniform(0.1, 3), 3) for _ in tokens] if weighted else None,
+                    reply_tokens=[tokens.count(turn) for turn in range(turns)],
+                    cut=rng.random() < 0.3,
+                    observations=[rng.choice("abc") for _ in range(turns)],
                 )
             )
     return result

@@ -11,7 +11,7 @@ from torch import Tensor
 from palestra.algorithms.losses import LossInputs
 
 torch.set_num_threads(1)  # the tensors are tiny
-NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "ref_logprobs", "entropy")
+NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "weights", "ref_logprobs", "entropy")
 
 
 def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
@@ -32,8 +32,10 @@ def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
         advantages=torch.randn(rows, width, generator=rng, dtype=torch.float64),
         mask=mask,
         proximal_logprobs=now.detach() + 0.3 * torch.randn(rows, width, generator=rng, dtype=torch.float64),
+        weights=2 * torch.rand(rows, width, generator=rng, dtype=torch.float64),
         ref_logprobs=logprobs(),
         entropy=logprobs().neg().requires_grad_(),
+        ratio_ids=2 * torch.arange(rows)[:, None] + (torch.arange(width) >= width // 2),  # two turns per row
     )
 
 
@@ -47,6 +49,8 @@ def mapped(inputs: LossInputs, change: Any) -> LossInputs:
     result = {name: change(tensor, 0.0) for name in NAMES if (tensor := getattr(inputs, name)) is not None}
     if inputs.lengths is not None:
         result["lengths"] = change(inputs.lengths, 1)
+    if inputs.ratio_ids is not None:
+        result["ratio_ids"] = change(inputs.ratio_ids, 0)
     return replace(inputs, **result, mask=change(inputs.mask, False))
 
 

@@ -75,7 +75,15 @@ def test_only_truncated_episodes_bootstrap(last: float) -> None:
 def test_a_batch_without_variance_has_zero_advantages_and_is_reported(name: str, reward: float) -> None:
     kl = [0.25]
     one = Episode(
-        rewards=[reward], seed=1, env_id="a", kl=kl, values=[0.1], token_turns=[0, 0], token_values=[reward, reward]
+        rewards=[reward],
+        seed=1,
+        env_id="a",
+        kl=kl,
+        values=[0.1],
+        token_turns=[0, 0],
+        token_values=[reward, reward],
+        teacher_kl=[0.0, 0.0],
+        observations=["x"],
     )
     result = policy_gradient(name).advantages([one, one, one])
     if name == "reinforce" and reward:
@@ -211,8 +219,8 @@ def test_missing_inputs_are_named_in_the_error(name: str) -> None:
         policy_gradient(name, kl=0.1, kl_in="reward").advantages(
             [replace(e, values=[0.0], token_turns=[0], token_values=[0.0]) for e in bare]
         )
-    if policy_gradient(name).needs_critic:
-        with pytest.raises(BadValue, match="needs `(token_)?values`"):
+    if policy_gradient(name).needs_critic or name in ("gigpo", "distill"):
+        with pytest.raises(BadValue, match="needs `((token_)?values|observations|teacher_kl)`"):
             policy_gradient(name).advantages(bare)
     else:
         assert isinstance(policy_gradient(name).advantages(bare), Advantages)

@@ -205,7 +205,7 @@ def test_gae_at_lam_0_and_1(batch: list[Episode], gamma: float) -> None:
 
 @given(episodes(), units, units)
 def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None:
-    """Compare with A_i = sum_{j>=i} (product of the discounts from i to j - 1) lam^{j-i} d_j."""
+    """Compare with A_i = sum_{j>=i} (product of g_k l_k for k from i to j - 1) d_j; g = l = 1 within a turn."""
     result = TokenPPO(gamma=gamma, lam=lam, whiten=False).advantages(batch)
     wanted, targets = [], []
     for episode in batch:
@@ -223,13 +223,21 @@ def test_ppo_over_tokens(batch: list[Episode], gamma: float, lam: float) -> None
             total, factor = 0.0, 1.0
             for j in range(i, n):
                 total += factor * deltas[j]
-                factor *= discounts[j] * lam
+                factor *= discounts[j] * (lam if turn_ends[j] else 1.0)
             row.append(total)
         wanted.append(row)
         targets.append([a + v for a, v in zip(row, values, strict=True)])
     assert close(result.advantages, wanted, 1e-7)
     assert result.returns is not None
     assert close(result.returns, targets, 1e-7)
+
+
+def test_every_token_of_a_long_reply_gets_the_credit_of_its_reward() -> None:
+    reply = Episode(rewards=[1.0], token_turns=[0] * 500, token_values=[0.0] * 500)
+    result = TokenPPO(whiten=False).advantages([reply])
+    assert result.advantages == [[1.0] * 500]
+    later = Episode(rewards=[0.0, 1.0], token_turns=[0] * 300 + [1] * 200, token_values=[0.0] * 500)
+    assert TokenPPO(whiten=False, lam=0.5).advantages([later]).advantages == [[0.5] * 300 + [1.0] * 200]
 
 
 @given(episodes(), units, units, st.data())

@@ -69,14 +69,16 @@ class Data:
             noise = 0.4 * torch.randn(3, rows, width, generator=rng, dtype=torch.float64)
             self.old, self.proximal, self.ref = (now + n for n in noise)
 
-    def inputs(self, *, proximal: bool = False) -> LossInputs:
+    def inputs(self, *, corrected: bool = False, sequences: bool = False) -> LossInputs:
         logprobs, entropy = self.model.read(self.ids)
         return LossInputs(
             logprobs=logprobs,
             old_logprobs=self.old,
             advantages=self.advantages,
             mask=self.mask,
-            proximal_logprobs=self.proximal if proximal else None,
+            proximal_logprobs=self.proximal if corrected else None,
+            weights=(self.proximal - self.old).exp() if corrected else None,
+            ratio_ids=torch.arange(len(self.ids))[:, None].expand_as(self.mask) if sequences else None,
             ref_logprobs=self.ref,
             entropy=entropy,
         )
@@ -91,8 +93,8 @@ OPTIONS = {
     "k2": LossOptions(kl_coef=0.5, kl_estimator="k2"),
     "k3": LossOptions(kl_coef=0.5, kl_estimator="k3", aggregate="sequence"),
     "entropy": LossOptions(entropy_coef=0.3),
-    "masked": LossOptions(is_mask=(0.7, 1.4)),
-    "proximal": LossOptions(is_clip=1.2, is_mask=(0.5, 2.0), kl_coef=0.1, entropy_coef=0.1),
+    "gspo": LossOptions(clip_low=0.05, clip_high=0.1, aggregate="sequence"),
+    "corrected": LossOptions(kl_coef=0.1, entropy_coef=0.1),
 }
 
 
@@ -104,22 +106,23 @@ def test_policy_loss(name: str, seed: int) -> None:
     denominators = Denominators.of(data.mask, length=9.0)
 
     def loss() -> Tensor:
-        return policy_loss(data.inputs(proximal=name == "proximal"), denominators, OPTIONS[name]).loss
+        inputs = data.inputs(corrected=name == "corrected", sequences=name == "gspo")
+        return policy_loss(inputs, denominators, OPTIONS[name]).loss
 
     check(data.model, loss)
 
 
 @settings(max_examples=3)
 @given(seed=seeds)
-def test_truncated_importance(seed: int) -> None:
-    """Compute the central differences with constant importance weights, because these have no gradient."""
+def test_cispo(seed: int) -> None:
+    """Compute the central differences with constant clipped ratios, because these have no gradient."""
     data = Data(seed)
     denominators = Denominators.of(data.mask)
-    weights = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
-    options = LossOptions(clip_low=None, clip_high=None, is_clip=1.1)
+    ratios = (data.inputs().logprobs.detach() - data.old).exp().clamp(max=1.1)
+    options = LossOptions(objective="cispo", clip_low=None, clip_high=0.1)
 
     def objective() -> float:
-        terms = weights * data.advantages * data.model.read(data.ids)[0]
+        terms = ratios * data.advantages * data.model.read(data.ids)[0]
         return -float(terms[data.mask].sum() / data.mask.sum())
 
     check(data.model, lambda: policy_loss(data.inputs(), denominators, options).loss, objective)

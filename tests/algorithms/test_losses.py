@@ -35,20 +35,22 @@ OPTIONS = {
     "free": LossOptions(clip_low=None, clip_high=None),
     "sequence": LossOptions(aggregate="sequence"),
     "dr grpo": LossOptions(aggregate="constant"),
-    "masked": LossOptions(is_mask=(0.8, 1.25)),
-    "truncated": LossOptions(clip_low=None, clip_high=None, is_clip=1.1),
+    "cispo": LossOptions(objective="cispo", clip_low=0.3, clip_high=0.2),
+    "cispo with one bound": LossOptions(objective="cispo", clip_low=None, clip_high=0.1, aggregate="sequence"),
+    "gspo": LossOptions(clip_low=0.1, clip_high=0.15, aggregate="sequence"),
     "k1": LossOptions(kl_coef=0.3, kl_estimator="k1", kl_straight_through=True),
     "k2": LossOptions(kl_coef=0.3, kl_estimator="k2", aggregate="sequence"),
     "k3": LossOptions(kl_coef=0.3),
     "entropy": LossOptions(entropy_coef=0.2, aggregate="constant"),
-    "proximal": LossOptions(is_clip=1.2),
-    "proximal and masked": LossOptions(is_mask=(0.9, 1.1), clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
+    "corrected": LossOptions(),
+    "corrected gspo": LossOptions(clip_low=0.1, clip_high=0.15),
+    "corrected cispo": LossOptions(objective="cispo", clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
 }
 
 
 def inputs_for(name: str, seed: int) -> LossInputs:
-    batch_inputs = batch(seed)
-    return batch_inputs if name.startswith("proximal") else without(batch_inputs, "proximal_logprobs")
+    unused = [] if name.startswith("corrected") else ["proximal_logprobs", "weights"]
+    return without(batch(seed), *unused, *([] if "gspo" in name else ["ratio_ids"]))
 
 
 def count(inputs: LossInputs) -> Denominators:
@@ -59,6 +61,7 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
     """Compute the formula of `policy_loss` token by token with Python floats."""
     mask = inputs.mask.tolist()
     columns: dict[str, Any] = {name: t.tolist() for name in NAMES if (t := getattr(inputs, name)) is not None}
+    ids = mask if inputs.ratio_ids is None else inputs.ratio_ids.tolist()
     tokens = sum(map(sum, mask))
     sequences = sum(any(row) for row in mask)
     total = 0.0
@@ -67,21 +70,22 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
             if not sampled:
                 continue
             at = {name: column[b][t] for name, column in columns.items()}
-            now, old, advantage = at["logprobs"], at["old_logprobs"], at["advantages"]
-            if "proximal_logprobs" in at:
-                origin = exp(at["proximal_logprobs"] - old)
-                r, weight = exp(now - at["proximal_logprobs"]), min(origin, options.is_clip or inf)
-            elif options.is_clip is not None:
-                origin = exp(now - old)
-                r, weight = 1.0, min(origin, options.is_clip)
-            else:
-                origin = r = exp(now - old)
-                weight = 1.0
-            if options.is_mask is not None and not options.is_mask[0] <= origin <= options.is_mask[1]:
-                weight = 0.0
+            now, advantage = at["logprobs"], at["advantages"]
+            start = columns.get("proximal_logprobs", columns["old_logprobs"])
+            same = [
+                (x, y)
+                for x, row_ids in enumerate(ids)
+                for y, number in enumerate(row_ids)
+                if mask[x][y] and ((x, y) == (b, t) if inputs.ratio_ids is None else number == ids[b][t])
+            ]
+            r = exp(sum(columns["logprobs"][x][y] - start[x][y] for x, y in same) / len(same))
             low = -inf if options.clip_low is None else 1 - options.clip_low
             high = inf if options.clip_high is None else 1 + options.clip_high
-            number = -weight * min(r * advantage, min(max(r, low), high) * advantage)
+            bounded = min(max(r, low), high)
+            gain = min(r * advantage, bounded * advantage)
+            if options.objective == "cispo":
+                gain = bounded * advantage * now
+            number = -at.get("weights", 1.0) * gain
             d = now - at["ref_logprobs"]
             number += options.kl_coef * {"k1": d, "k2": d * d / 2, "k3": exp(-d) - 1 + d}[options.kl_estimator]
             number -= options.entropy_coef * at["entropy"]
@@ -114,7 +118,7 @@ def test_no_masked_token_has_gradient_or_influence(name: str, seed: int, garbage
     outside = ~inputs.mask
 
     def spoiled(tensor: Tensor, filler: object) -> Tensor:
-        if filler is False:
+        if filler is False or not tensor.is_floating_point():
             return tensor
         return tensor.detach().masked_fill(outside, garbage).requires_grad_(tensor.requires_grad)
 
@@ -207,48 +211,51 @@ def test_masks_of_any_type(seed: int) -> None:
 
 def test_on_policy_the_gradient_is_reinforce() -> None:
     """Check that every loss variant has the gradient of -A log p if p = p_old, with and without clipping."""
-    inputs = batch(3)
-    inputs = replace(without(inputs, "proximal_logprobs"), old_logprobs=inputs.logprobs.detach())
+    inputs = without(batch(3), "proximal_logprobs", "weights", "ratio_ids")
+    inputs = replace(inputs, old_logprobs=inputs.logprobs.detach())
     wanted = -inputs.advantages.masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
-    for name in ("ppo", "asymmetric", "free", "truncated", "masked"):
+    for name in ("ppo", "asymmetric", "free", "cispo"):
         (gradient,) = torch.autograd.grad(policy_loss(inputs, count(inputs), OPTIONS[name]).loss, inputs.logprobs)
         assert torch.allclose(gradient, wanted, atol=1e-12), name
 
 
 @settings(max_examples=25)
-@given(seeds, st.floats(0.5, 3))
-def test_truncated_importance_weights(seed: int, cap: float) -> None:
-    """Check that the gradient is -min(p / p_old, cap) A, regardless of the loss value."""
-    inputs = without(batch(seed), "proximal_logprobs")
-    options = LossOptions(clip_low=None, clip_high=None, is_clip=cap)
+@given(seeds)
+def test_cispo_has_a_gradient_at_clipped_tokens(seed: int) -> None:
+    """Check that the gradient is -w clip(r) A at every token, also where the ratio is clipped."""
+    inputs = without(batch(seed), "proximal_logprobs", "ratio_ids")
+    options = LossOptions(objective="cispo", clip_low=0.1, clip_high=0.2)
     output = policy_loss(inputs, count(inputs), options)
     (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
-    weight = (inputs.logprobs - inputs.old_logprobs).exp().detach()
-    wanted = -(weight.clamp(max=cap) * inputs.advantages).masked_fill(~inputs.mask, 0.0) / inputs.mask.sum()
-    assert torch.allclose(gradient, wanted, atol=1e-12)
-    assert output.metrics["is_clipped_fraction"].item() == pytest.approx(
-        (weight[inputs.mask] > cap).double().mean().item(), abs=1e-12
-    )
+    r = (inputs.logprobs - inputs.old_logprobs).exp().detach()
+    assert inputs.weights is not None
+    wanted = -inputs.weights * r.clamp(0.9, 1.2) * inputs.advantages / inputs.mask.sum()
+    assert torch.allclose(gradient, wanted.masked_fill(~inputs.mask, 0.0), atol=1e-12)
+    outside = ((r < 0.9) | (r > 1.2))[inputs.mask].double().mean().item()
+    assert output.metrics["clip_fraction"].item() == pytest.approx(outside, abs=1e-12)
 
 
 @settings(max_examples=25)
 @given(seeds)
-def test_stale_tokens_outside_the_mask_have_no_gradient(seed: int) -> None:
-    inputs = without(batch(seed), "proximal_logprobs")
-    output = policy_loss(inputs, count(inputs), LossOptions(is_mask=(0.8, 1.3)))
+def test_the_tokens_of_a_gspo_sequence_have_the_same_gradient(seed: int) -> None:
+    inputs = without(batch(seed), "proximal_logprobs", "weights")
+    assert inputs.ratio_ids is not None
+    ids = inputs.ratio_ids.masked_fill(~inputs.mask, -1)
+    advantages = torch.randn(int(ids.max()) + 2, dtype=torch.float64)[ids]  # equal for all tokens of a sequence
+    inputs = replace(inputs, advantages=advantages)
+    output = policy_loss(inputs, count(inputs), LossOptions(clip_low=None, clip_high=None))
     (gradient,) = torch.autograd.grad(output.loss, inputs.logprobs)
-    r = (inputs.logprobs - inputs.old_logprobs).exp().detach()
-    out = ((r < 0.8) | (r > 1.3)) & inputs.mask
-    assert (gradient[out] == 0).all()
-    assert output.metrics["is_masked_fraction"].item() == pytest.approx(
-        (out.sum() / inputs.mask.sum()).item(), abs=1e-6
-    )
+    log_ratios = (inputs.logprobs - inputs.old_logprobs).detach()
+    for number in range(int(ids.max()) + 1):
+        own = (ids == number) & inputs.mask
+        wanted = -advantages[own] * log_ratios[own].mean().exp() / inputs.mask.sum()
+        assert torch.allclose(gradient[own], wanted, atol=1e-12)
 
 
 @settings(max_examples=25)
 @given(seeds)
 def test_proximal_logprobs_of_the_same_policy_change_nothing(seed: int) -> None:
-    inputs = batch(seed)
+    inputs = without(batch(seed), "weights")
     same = replace(inputs, proximal_logprobs=inputs.old_logprobs)
     bare = without(inputs, "proximal_logprobs")
     assert policy_loss(same, count(same)).loss.item() == pytest.approx(policy_loss(bare, count(bare)).loss.item())
@@ -257,7 +264,7 @@ def test_proximal_logprobs_of_the_same_policy_change_nothing(seed: int) -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_metrics(seed: int) -> None:
-    inputs = without(batch(seed), "proximal_logprobs")
+    inputs = without(batch(seed), "proximal_logprobs", "ratio_ids")
     result = combine([policy_loss(inputs, count(inputs), LossOptions(clip_low=0.1, clip_high=0.2)).metrics])
     now, old = inputs.logprobs.detach()[inputs.mask], inputs.old_logprobs[inputs.mask]
     r, a = (now - old).exp(), inputs.advantages[inputs.mask]
@@ -301,7 +308,6 @@ def test_invalid_inputs_are_rejected() -> None:
     batch_inputs = batch(0)
     bare = without(batch_inputs, "proximal_logprobs", "ref_logprobs", "entropy")
     counted = count(batch_inputs)
-    refuse("clipping needs proximal_logprobs", lambda: policy_loss(bare, counted, LossOptions(is_clip=2.0)))
     refuse("kl_coef needs ref_logprobs", lambda: policy_loss(bare, counted, LossOptions(kl_coef=0.1)))
     refuse("entropy_coef needs the entropy", lambda: policy_loss(bare, counted, LossOptions(entropy_coef=0.1)))
     refuse("advantages must have shape", lambda: replace(bare, advantages=batch_inputs.advantages[:, :1]))
@@ -318,8 +324,7 @@ def test_invalid_inputs_are_rejected() -> None:
         {"clip_low": 1.5},
         {"clip_high": -1.0},
         {"aggregate": "mean"},
-        {"is_clip": 0.0},
-        {"is_mask": (2.0, 1.0)},
+        {"objective": "vpg"},
     ):
         refuse(next(iter(options)), lambda options=options: LossOptions(**options))
     for options in ({"kl_estimator": "k4"}, {"kl_coef": nan}):

@@ -52,7 +52,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         for item in fields(kind):  # type: ignore[arg-type]
             assert f"--{flat_name(item).replace('_', '-')}" in text
             if type(item.default) in (int, float):
-                assert f"default: {item.default}" in text
+                assert f"default: {item.default}" in text or f"; {item.default} for" in text
     for section in (*SECTIONS, "algorithm"):
         assert f"[{section}]:" in text
 

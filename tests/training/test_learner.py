@@ -15,11 +15,11 @@ from palestra.algorithms import Episode, turn_gae
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import policy as model_module
-from palestra.training.batch import MicroBatch, micro_batches
+from palestra.training.batch import micro_batches
 from palestra.training.learner import Learner
 from palestra.training.precompute import final_values, precompute, to_episodes
+from palestra.training.rollout_metrics import metrics_by_env
 from palestra.training.step import reinforcement_step
-from palestra.training.trainer import metrics_by_env
 from tests.training.helpers import batch, config_of, gradient, learner_of, trajectory
 
 torch.set_num_threads(1)
@@ -131,7 +131,7 @@ def test_token_values_and_the_value_after_truncation_come_from_the_critic() -> N
         learner = learner_of(algorithm=algo)
         trajectories = batch(2, 3, truncated=True, split_at=1) + batch(3, 3)
         samples = to_batch(trajectories)
-        precompute(learner, samples, stale=False)
+        precompute(learner, samples, corrected=False)
         last_values = final_values(learner, trajectories)
         episodes = to_episodes(trajectories, samples, last_values, learner.policy_gradient.level)
         policy = learner.policy
@@ -159,12 +159,6 @@ def test_token_values_and_the_value_after_truncation_come_from_the_critic() -> N
             assert advantages.returns[0] == pytest.approx([a + v for a, v in zip(want, cut.values, strict=True)])
 
 
-def _sampled(micro: MicroBatch) -> torch.Tensor:
-    logprobs = micro.column("logprobs")
-    assert logprobs is not None
-    return logprobs
-
-
 def _value(policy: Any, ids: list[int]) -> float:
     hidden = policy.model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]
     return float(policy.critic(hidden))
@@ -188,43 +182,6 @@ def test_the_only_remaining_member_of_a_group_has_no_advantage() -> None:
         assert metrics["singleton"] == 0.5
         assert metrics["signal"]
         assert reinforcement_step(learner, [alone], 0)["signal"] == 0.0
-
-
-def test_stale_samples_are_corrected_by_the_formula() -> None:
-    trajectories = batch(7, version=3)
-    fresh = reinforcement_step(learner_of(algorithm="rebn"), trajectories, 0, version=3)
-    assert (fresh["staleness_mean"], fresh["staleness_max"]) == (0.0, 0)
-    assert "is_weight_mean" not in fresh
-
-    learner = learner_of(algorithm="rebn", lr=0.0, is_clip=1.1)
-    metrics = reinforcement_step(learner, trajectories, 0, version=5)
-    assert (metrics["staleness_mean"], metrics["staleness_max"]) == (2.0, 2)
-    # The weights have not changed, so p is the proximal policy and the ratio is 1.
-    (micro,) = learner.micro_batches(to_batch(trajectories))
-    with torch.no_grad():
-        now = learner.policy.score(micro).logprobs
-    weight = (now - _sampled(micro)).exp()[micro.mask]
-    assert metrics["is_weight_mean"] == pytest.approx(float(weight.mean()), rel=1e-4)
-    assert metrics["is_weight_max"] == pytest.approx(float(weight.max()), rel=1e-4)
-    assert metrics["is_clipped_fraction"] == pytest.approx(float((weight > 1.1).float().mean()), rel=1e-4)
-    assert metrics["ratio_mean"] == pytest.approx(1.0, abs=1e-4)
-    rows = learner.policy_gradient.advantages([Episode.from_trajectory(t) for t in trajectories]).advantages
-    advantages = micro.from_turns(rows)[micro.mask]
-    assert metrics["policy_loss"] == pytest.approx(float(-(weight.clamp(max=1.1) * advantages).mean()), rel=1e-3)
-
-    masked = learner_of(algorithm="rebn", lr=0.0, is_clip=0.0, is_mask_low=0.8, is_mask_high=1.25)
-    metrics = reinforcement_step(masked, trajectories, 0, version=4)
-    inside = (weight >= 0.8) & (weight <= 1.25)
-    assert 0 < inside.float().mean() < 1
-    assert metrics["is_masked_fraction"] == pytest.approx(float((~inside).float().mean()), rel=1e-4)
-    assert metrics["policy_loss"] == pytest.approx(float(-(weight * inside * advantages).mean()), rel=1e-3)
-
-    tempered = learner_of(algorithm="rebn", lr=0.0, temperature=0.7)
-    with torch.no_grad():
-        now = tempered.policy.score(micro).logprobs
-    metrics = reinforcement_step(tempered, trajectories, 0, version=4)
-    weight = (now - _sampled(micro)).exp()[micro.mask]  # the engine's log-probs are at the sampling temperature
-    assert metrics["is_weight_mean"] == pytest.approx(float(weight.mean()), rel=1e-4)
 
 
 def test_environments_are_normalized_separately() -> None:
