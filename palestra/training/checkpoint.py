@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch import nn
 
 from palestra.errors import StoreFailed
 from palestra.folders import damage, delete_written, recover_folder, replace_folder, write_manifest
@@ -26,11 +27,10 @@ def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
     One complete checkpoint therefore remains if the process is killed or the disk is full.
     With several processes, all must call this function to gather the weights; only the main process writes.
     """
-    critic = learner.policy.critic
     everything = {
         **state,
         "optimizer": learner.optimizer.state_dict(),
-        "critic": None if critic is None else {name: full_tensor(p.detach()) for name, p in critic.named_parameters()},
+        "critic": {name: full_tensor(p.detach()) for name, p in _critic_parameters(learner)},
     }
     write_model = learner.policy.writer()
 
@@ -81,11 +81,23 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
     state: dict[str, Any] = torch.load(folder / STATE, map_location=learner.policy.device, weights_only=True)
     learner.optimizer.load_state_dict(state.pop("optimizer"))
     critic = state.pop("critic")
-    if critic is not None and learner.policy.critic is not None:
-        with torch.no_grad():
-            for name, p in learner.policy.critic.named_parameters():
-                p.copy_(shard_like(critic[name], p))
+    with torch.no_grad():
+        for name, p in _critic_parameters(learner):
+            p.copy_(shard_like(critic[name], p))
     return state
+
+
+def _critic_parameters(learner: Learner) -> list[tuple[str, nn.Parameter]]:
+    """Return the trained parameters of the critic's head and its own network, by name."""
+    policy = learner.policy
+    parts = {"head": policy.critic, "body": policy.critic_body}
+    return [
+        (f"{part}.{name}", p)
+        for part, module in parts.items()
+        if module is not None
+        for name, p in module.named_parameters()
+        if p.requires_grad
+    ]
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -79,7 +79,15 @@ class Optimizer:
     from micro-batches.
     """
 
-    def __init__(self, kind: str, model: nn.Module, critic: nn.Module | None, *, weight_decay: float) -> None:
+    def __init__(
+        self,
+        kind: str,
+        model: nn.Module,
+        critic: nn.Module | None,
+        *,
+        weight_decay: float,
+        critic_body: nn.Module | None = None,
+    ) -> None:
         matrices: list[Tensor] = []
         rest: list[Tensor] = []
         embeddings = {
@@ -91,11 +99,17 @@ class Optimizer:
                 is_matrix = kind == "muon" and p.dim() == 2 and id(p) not in embeddings
                 (matrices if is_matrix else rest).append(self._master(p))
         self.model_parameters = matrices + rest
-        self.critic_parameters: list[Tensor] = [] if critic is None else list(critic.parameters())
+        head: list[Tensor] = [] if critic is None else list(critic.parameters())
+        body = [] if critic_body is None else [self._master(p) for p in critic_body.parameters() if p.requires_grad]
+        self.critic_parameters = head + body
         self.parts: list[torch.optim.Optimizer] = []
         if matrices:
             self.parts.append(Muon(matrices, 0.0))
-        groups = [{"params": rest, "critic": False}, {"params": self.critic_parameters, "critic": True}]
+        groups: list[dict[str, Any]] = [
+            {"params": rest, "part": "model"},
+            {"params": head, "part": "critic"},
+            {"params": body, "part": "critic_body"},
+        ]
         adam = [group for group in groups if group["params"]]
         if adam:
             self.parts.append(torch.optim.AdamW(adam, lr=0.0, weight_decay=weight_decay, betas=(0.9, 0.95)))
@@ -112,11 +126,12 @@ class Optimizer:
         """All parameters that are updated; for low-precision weights, these are the master copies."""
         return self.model_parameters + self.critic_parameters
 
-    def set_lr(self, lr: float, critic_lr: float) -> None:
-        """Set the learning rates of the model and the critic."""
+    def set_lr(self, lr: float, critic_lr: float, critic_body_lr: float = 0.0) -> None:
+        """Set the learning rates of the model, the critic's head and the critic's own network."""
+        rates = {"critic": critic_lr, "critic_body": critic_body_lr}
         for part in self.parts:
             for group in part.param_groups:
-                group["lr"] = critic_lr if group.get("critic") else lr
+                group["lr"] = rates.get(group.get("part", "model"), lr)
 
     def zero_grad(self) -> None:
         for part in self.parts:
@@ -144,6 +159,12 @@ class Optimizer:
         with torch.no_grad():
             for p, master in self._masters:
                 p.copy_(master)
+
+    @torch.no_grad()
+    def reload_masters(self) -> None:
+        """Copy the low-precision weights into their master copies, after the weights were set from outside."""
+        for p, master in self._masters:
+            master.copy_(p)
 
     def reset_state(self) -> None:
         """Reset momentum and second moments."""

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import default_model
 from palestra.engines.local import loading
 from palestra.engines.local.transformers_runner import TransformersRunner
@@ -27,9 +28,11 @@ from palestra.errors import BadValue
 from palestra.training import adapters, distributed, memory
 from palestra.training.batch import MicroBatch
 from palestra.training.config import TrainConfig
+from palestra.training.critic import critic_body, critic_head
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
 LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; with several blocks, the backward pass recomputes them
+CRITIC_RANK = 16  # rank of the LoRA adapters of a critic if the policy has none
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 
@@ -50,6 +53,7 @@ class Policy(nn.Module):
         tokenizer: Any,
         *,
         critic: bool = False,
+        critic_body: Any = None,
         temperature: float = 1.0,
         recompute: str = "auto",
         sampler: Any = None,
@@ -61,9 +65,12 @@ class Policy(nn.Module):
         self.recompute = recompute
         self._sampler = [sampler]  # in a list, so that torch does not register it as a submodule
         width = model.config.get_text_config().hidden_size
-        self.critic = _critic(width).to(model.device) if critic else None
+        self.critic = critic_head(width).to(model.device) if critic else None
+        self.critic_body = critic_body  # computes the critic's features; None: the policy's hidden states
         if recompute != "off":
             memory.enable_recompute(model)
+            if critic_body is not None:
+                memory.enable_recompute(critic_body)
         # Reason why this model supports neither shared prefixes nor packing; None if it supports them.
         self.separate: str | None = TransformersRunner.unsupported_reason(model)
 
@@ -117,7 +124,7 @@ class Policy(nn.Module):
     ) -> Scores:
         """Implement `score`, which calls the module rather than this method so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
-            hidden = self._hidden(batch)
+            hidden = self._hidden(batch, getattr(self.model, self.model.base_model_prefix))
         row, column = batch.mask.nonzero(as_tuple=True)
         # The hidden state at position t - 1 predicts token t.
         logprobs, entropies = self._logprobs(
@@ -129,8 +136,12 @@ class Policy(nn.Module):
             if self.critic is None:
                 raise ValueError("values were requested from a policy without a critic")
             r, c = values.nonzero(as_tuple=True)
-            # The critic's gradients do not flow into the policy.
-            critic_values = empty.index_put((r, c), self.critic(hidden[r, c - 1].detach().float())[:, 0])
+            if self.critic_body is None:
+                features = hidden.detach()  # the critic's gradients do not flow into the policy
+            else:
+                with memory.recompute(self._recomputes(batch)):
+                    features = self._hidden(batch, self.critic_body)
+            critic_values = empty.index_put((r, c), self.critic(features[r, c - 1].float())[:, 0])
         return Scores(
             empty.index_put((row, column), logprobs),
             None if entropies is None else empty.index_put((row, column), entropies),
@@ -168,9 +179,8 @@ class Policy(nn.Module):
         chosen = torch.cat([part[0] for part in parts])
         return chosen, torch.cat([part[1] for part in parts]) if entropy else None
 
-    def _hidden(self, batch: MicroBatch) -> Tensor:
+    def _hidden(self, batch: MicroBatch, body: Any) -> Tensor:
         """Return the hidden states of the last layer, [B, T, width]."""
-        body = getattr(self.model, self.model.base_model_prefix)
         if not (batch.shared or batch.packed):
             attention = batch.attention.long()
             plain: Tensor = body(input_ids=batch.ids, attention_mask=attention, use_cache=False).last_hidden_state
@@ -259,16 +269,6 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _critic(width: int) -> nn.Module:
-    hidden = max(32, width // 2)
-    head = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1))
-    last = head[2]
-    assert isinstance(last, nn.Linear)  # noqa: S101  # narrows the type
-    nn.init.zeros_(last.weight)
-    nn.init.zeros_(last.bias)
-    return head
-
-
 def load_policy(
     config: TrainConfig, model: str | None = None, context: distributed.DistributedContext | None = None
 ) -> Policy:
@@ -276,8 +276,12 @@ def load_policy(
     adapter = None if model is None else Path(model) / ADAPTER
     if not config.model.lora_rank or adapter is None or not adapter.exists():
         adapter = None
-    loaded, tokenizer = _loaded(config, model if adapter is None and model is not None else config.model.name)
+    loaded, tokenizer = load_model(config, model if adapter is None and model is not None else config.model.name)
     several = context is not None and context.size > 1
+    kind = config.algorithm.critic if isinstance(config.algorithm, PolicyGradient) else "head"
+    if kind == "lora" and several:
+        raise BadValue("--critic lora runs in one process, because it shares the policy's weights; use --critic model")
+    body = critic_body(loaded, kind, rank=config.model.lora_rank or CRITIC_RANK, seed=config.run.seed)
     sampler = None
     if config.model.lora_rank:
         if not getattr(get_engine(config.sampling.engine), "supports_lora", False):
@@ -299,6 +303,7 @@ def load_policy(
             loaded,
             tokenizer,
             critic=config.algorithm.needs_critic,
+            critic_body=body,
             temperature=config.sampling.temperature,
             recompute=config.model.gradient_checkpointing,
             sampler=sampler,
@@ -308,12 +313,13 @@ def load_policy(
     if config.optimizer.packing and policy.separate is not None:
         raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")
     if context is not None and several:
-        distributed.shard(policy, memory.transformer_layers(loaded), policy.device, context)
+        distributed.shard(policy, memory.transformer_layers(policy), policy.device, context)
     policy.update_sampler()
     return policy
 
 
-def _loaded(config: TrainConfig, name: str) -> tuple[Any, Any]:
+def load_model(config: TrainConfig, name: str) -> tuple[Any, Any]:
+    """Load the model `name` on the run's device with the data type in the config; return it and its tokenizer."""
     kind, _, size = name.partition(":")
     device = config.run.device
     if device == "auto":

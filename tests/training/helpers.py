@@ -14,6 +14,7 @@ from palestra.algorithms import options_of
 from palestra.engines.default_model import default_model
 from palestra.rollout.types import Trajectory, Turn
 from palestra.training.config import TrainConfig
+from palestra.training.critic import critic_body
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy
 from palestra.training.recipe import FLAT, from_mapping
@@ -51,10 +52,12 @@ def learner_of(reference: bool = False, **values: Any) -> Learner:
     config = config_of(**values)
     model, tokenizer = _model()
     torch.manual_seed(0)
+    model = copy.deepcopy(model)
     policy = Policy(
-        copy.deepcopy(model),
+        model,
         tokenizer,
         critic=config.algorithm.needs_critic,
+        critic_body=critic_body(model, getattr(config.algorithm, "critic", "head"), rank=4, seed=0),
         temperature=config.sampling.temperature,
         recompute=config.model.gradient_checkpointing,
     )
