@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -11,7 +12,7 @@ from palestra.agents.base import Agent
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
 from palestra.rollout.stream import EnvSource, RolloutOptions, Stream
-from palestra.rollout.types import Trajectory
+from palestra.rollout.types import Task, Trajectory
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,9 +60,39 @@ async def collect(
     finally:
         if display is not None:
             display.close()
+    result.unstarted = len(stream.tasks) - len(result.trajectories) - len(result.failures)
+    return _finish(result, stream, started)
+
+
+async def collect_groups(
+    agent: Agent, tasks: list[Task], *, groups: int, **options: Unpack[RolloutOptions]
+) -> RolloutResult:
+    """Run `tasks` until all episodes in `groups` groups have ended; cancel the others, and drop incomplete groups.
+
+    The result contains the groups that were complete first, so it favors short episodes and depends on timing.
+    """
+    sizes = Counter(task.group for task in tasks)
+    ended: dict[int, list[Trajectory]] = {}
+    complete: list[int] = []
+    started = perf_counter()
+    stream = Stream(agent, tasks, options)
+    async with stream:
+        async for trajectory in stream:
+            members = ended.setdefault(trajectory.group, [])
+            members.append(trajectory)
+            if len(members) == sizes[trajectory.group]:
+                complete.append(trajectory.group)
+            if len(complete) == groups:
+                break
+    result = RolloutResult()
+    for trajectory in (trajectory for group in complete for trajectory in ended[group]):
+        (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
+    return _finish(result, stream, started)
+
+
+def _finish(result: RolloutResult, stream: Stream, started: float) -> RolloutResult:
     for trajectories in (result.trajectories, result.failures):
         trajectories.sort(key=lambda t: (t.group, t.member))
-    result.unstarted = len(stream.tasks) - len(result.trajectories) - len(result.failures)
     result.stopped = stream.stopped
     result.metrics = compute_metrics(result.trajectories, result.failures, perf_counter() - started)
     return result

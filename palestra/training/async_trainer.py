@@ -22,14 +22,16 @@ from palestra.errors import EngineFailed
 from palestra.rollout import RolloutResult, Task, stream
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
+from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
 from palestra.training.failures import check_finished
+from palestra.training.group_sampling import varied_groups
+from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
 from palestra.training.run import TrainingRun
 from palestra.training.staleness_buffer import StalenessBuffer
 from palestra.training.step import reinforcement_step
 from palestra.training.sync_trainer import SyncTrainer
 from palestra.training.tasks import training_tasks
-from palestra.training.trainer import metrics_by_env, rollout_metrics
 
 
 class AsyncTrainer(SyncTrainer):
@@ -61,10 +63,10 @@ class AsyncTrainer(SyncTrainer):
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch and train on it while further episodes are played."""
         started = perf_counter()
-        result = await self._next_batch()
+        result, trajectories, groups = await self._next_batch()
         received = perf_counter()
         learned = await asyncio.to_thread(
-            reinforcement_step, self.learner, result.trajectories, step, version=self.engine.version
+            reinforcement_step, self.learner, trajectories, step, version=self.engine.version
         )
         await self.publish()
         async with self._released:
@@ -79,6 +81,7 @@ class AsyncTrainer(SyncTrainer):
             **self.log_tasks(step, result),
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
+            **groups,
             "seconds_waiting": received - started,
             "seconds_learning": finished - received,
         }
@@ -94,18 +97,44 @@ class AsyncTrainer(SyncTrainer):
                     self._buffer.start(group, self.engine.version)
                 yield task
 
-    async def _next_batch(self) -> RolloutResult:
-        """Wait for the next step's groups, including every group that has reached the maximum staleness."""
+    async def _next_batch(self) -> tuple[RolloutResult, list[Trajectory], dict[str, float]]:
+        """Wait for the next step's groups, including every group that has reached the maximum staleness.
+
+        Returns the step's episodes, the trajectories to train on, and metrics of dynamic sampling.
+        """
+        sampling = self.config.sampling
+        target = sampling.episodes // sampling.group_size
+        discarded: list[Trajectory] = []
         while not self._buffer.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
             if trajectory is None or self._stream.stopped is not None:
                 raise EngineFailed(f"the rollout stopped early: {self._stream.stopped or 'no episodes are left'}")
-            self._buffer.put((trajectory.meta["step"], trajectory.group), trajectory)
+            group = trajectory.meta["step"], trajectory.group
+            self._buffer.put(group, trajectory)
+            members = self._buffer.complete(group)
+            below_limit = len(discarded) < sampling.dynamic_sampling * sampling.episodes
+            if members is not None and below_limit and not self._varied(members):
+                self._buffer.discard(group)
+                discarded += members
+                async with self._released:
+                    self._released.notify_all()
         result = RolloutResult()
         for trajectory in self._buffer.take():
+            (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
+        trained = self.rewarded(result.trajectories)
+        for trajectory in discarded:
             (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
         check_finished(result, "the model")
         now = perf_counter()
         result.metrics = compute_metrics(result.trajectories, result.failures, now - self._batch_started)
         self._batch_started = now
-        return result
+        groups: dict[str, float] = {}
+        if sampling.dynamic_sampling:
+            groups["groups_played"] = target + len(discarded) / sampling.group_size
+            groups["groups_kept"] = float(len(varied_groups(trained, self.distributed)))
+        return result, trained, groups
+
+    def _varied(self, members: list[Trajectory]) -> bool:
+        """Return whether the returns of a complete group differ."""
+        finished = [t for t in members if t.failure is None]
+        return bool(varied_groups(self.rewarded(finished), self.distributed))

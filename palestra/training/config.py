@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from palestra.agents.settings import AgentSettings
-from palestra.algorithms.base import Algorithm
+from palestra.algorithms.base import Algorithm, PolicyGradient
 from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
 from palestra.training.config_values import auto_values, qualified_name
@@ -59,6 +59,19 @@ class TrainConfig:
             raise BadValue(f"{algorithm.name} compares the episodes of a group, so group_size must be at least 2")
         if algorithm.trainer == "online":
             self._check_filters()
+        elif sampling.dynamic_sampling or sampling.oversampling > 1:
+            raise BadValue(
+                f"{algorithm.name} does not support --dynamic-sampling and --oversampling; use a policy-gradient "
+                "algorithm such as grpo"
+            )
+        if isinstance(algorithm, PolicyGradient):
+            _ = algorithm.teacher  # raises BadValue if the algorithm needs a teacher and none is set
+            if algorithm.config.is_correction == "always" and sampling.temperature == 0:
+                raise BadValue("is_correction='always' compares probabilities; use --temperature 1 instead of 0")
+        if sampling.dynamic_sampling and sampling.group_size < 2:
+            raise BadValue("dynamic_sampling compares the episodes of a group, so group_size must be at least 2")
+        if sampling.oversampling > 1 and sampling.asynchronous:
+            raise BadValue("asynchronous training does not wait for slow episodes; remove --oversampling")
         if sampling.asynchronous and sampling.temperature == 0:
             raise BadValue(
                 "asynchronous training needs a temperature above 0, because importance weights compare probabilities "

@@ -26,10 +26,11 @@ from palestra.training.config import TrainConfig
 from palestra.training.distributed import gather_result
 from palestra.training.learner import learning_rate
 from palestra.training.offline import tokenize
+from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
 from palestra.training.run import TrainingRun
 from palestra.training.step import cloning_step, score_at_temperature_one
 from palestra.training.tasks import Curriculum, training_tasks
-from palestra.training.trainer import Trainer, metrics_by_env, rollout_metrics
+from palestra.training.trainer import Trainer
 from palestra.training.warm_start import warm_start
 
 START = "start.pt"  # weights that every round starts from

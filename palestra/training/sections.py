@@ -205,6 +205,18 @@ class SamplingConfig(Section):
     stop: tuple[str, ...] = option(
         (), "Stop sequence: end a reply at this text and remove the text from the action; repeatable."
     )
+    dynamic_sampling: int = option(
+        0,
+        "Maximum number of times per training step to sample replacements for groups whose returns are all equal, "
+        "which teach nothing; 0 disables this.",
+        at_least=0,
+    )
+    oversampling: float = option(
+        1.0,
+        "Start this many times more groups than a training step needs, and cancel the slowest ones as soon as enough "
+        "are complete; this favors short episodes. 1 waits for every episode.",
+        at_least=1,
+    )
     asynchronous: bool = option(
         False, "Collect episodes while the model is being updated; use this if episodes are slow or vary in length."
     )

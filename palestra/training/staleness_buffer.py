@@ -45,6 +45,16 @@ class StalenessBuffer:
             self._complete.append(group)
             del self._incomplete[group]
 
+    def complete(self, group: GroupKey) -> list[Trajectory] | None:
+        """Return the episodes of a group, or None if the group is not complete."""
+        return self._episodes[group] if group in self._complete else None
+
+    def discard(self, group: GroupKey) -> None:
+        """Remove a complete group without training on it, and free its capacity."""
+        self._complete.remove(group)
+        del self._episodes[group]
+        self._size -= 1
+
     def ready(self, version: int) -> bool:
         """Return whether a step can start at `version` without making any remaining group too stale.
 

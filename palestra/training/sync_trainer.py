@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from math import ceil
 from time import perf_counter
 from typing import Any
 
+from palestra.algorithms.hooks import with_hook_rewards
+from palestra.rollout import RolloutResult
+from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
 from palestra.training.distributed import gather_result
+from palestra.training.group_sampling import group_key, merge, varied_groups
+from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
 from palestra.training.step import reinforcement_step
 from palestra.training.tasks import Curriculum, training_tasks
-from palestra.training.trainer import Trainer, metrics_by_env, rollout_metrics
+from palestra.training.trainer import Trainer
 from palestra.training.warm_start import warm_start
 
 
@@ -21,6 +27,7 @@ class SyncTrainer(Trainer):
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         self.curriculum = Curriculum.of(config)
+        self.extra_groups = 0  # number of groups played so far in addition to those configured
         super().__init__(config, **options)
 
     async def prepare(self) -> None:
@@ -31,10 +38,10 @@ class SyncTrainer(Trainer):
     async def iteration(self, step: int) -> dict[str, Any]:
         """Play a step's tasks and train on the trajectories."""
         started = perf_counter()
-        result = await self.play(training_tasks(self.config, step, self.curriculum))
+        result, trajectories, groups = await self._sample(step)
         sampled = perf_counter()
         async with self.engine.paused():
-            learned = reinforcement_step(self.learner, result.trajectories, step, version=self.engine.version)
+            learned = reinforcement_step(self.learner, trajectories, step, version=self.engine.version)
             await self.publish()
         finished = perf_counter()
         self.store(step, result)
@@ -46,9 +53,45 @@ class SyncTrainer(Trainer):
             **self.log_tasks(step, result),
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
+            **groups,
             "seconds_sampling": sampled - started,
             "seconds_learning": finished - sampled,
         }
+
+    async def _sample(self, step: int) -> tuple[RolloutResult, list[Trajectory], dict[str, float]]:
+        """Play a step's episodes; return them, the trajectories to train on, and metrics of dynamic sampling."""
+        sampling = self.config.sampling
+        target = sampling.episodes // sampling.group_size
+        results: list[RolloutResult] = []
+        trained: list[Trajectory] = []
+        played = kept = 0
+        for _ in range(1 + sampling.dynamic_sampling):
+            needed = target - kept
+            started = ceil(needed * sampling.oversampling)
+            tasks = training_tasks(
+                self.config, step, self.curriculum, groups=started, played=played, extra=self.extra_groups
+            )
+            results.append(await self.play(tasks, groups=needed if started > needed else None))
+            played += started
+            trajectories = self.rewarded(results[-1].trajectories)
+            if not sampling.dynamic_sampling:
+                trained = trajectories
+                break
+            varied = varied_groups(trajectories, self.distributed)
+            trained += [t for t in trajectories if group_key(t) in varied]
+            kept += len(varied)
+            if kept >= target:
+                break
+        self.extra_groups += played - target
+        result = merge(results)
+        if not sampling.dynamic_sampling:
+            return result, trained, {}
+        everything = trained or self.rewarded(result.trajectories)  # without a varied group, the step has no signal
+        return result, everything, {"groups_played": float(played), "groups_kept": float(kept)}
+
+    def rewarded(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return the trajectories with the rewards of the reward hook, if there is one."""
+        return with_hook_rewards(self.learner.policy_gradient.config.reward_hook, trajectories)
 
     def step_settings(self, step: int) -> dict[str, Any]:
         """Return a step's horizon and, if there is a curriculum, its level."""
@@ -56,7 +99,8 @@ class SyncTrainer(Trainer):
         return {**settings, "level": self.curriculum.open} if self.config.env.curriculum else settings
 
     def state(self) -> dict[str, Any]:
-        return {"curriculum": self.curriculum.state()}
+        return {"curriculum": self.curriculum.state(), "extra_groups": self.extra_groups}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         self.curriculum = self.curriculum.resumed(state["curriculum"])
+        self.extra_groups = state["extra_groups"]

@@ -68,19 +68,29 @@ class Curriculum:
         return replace(self, open=state["open"], rate=state["rate"])
 
 
-def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> list[Task]:
+def training_tasks(
+    config: TrainConfig,
+    step: int,
+    curriculum: Curriculum,
+    *,
+    groups: int | None = None,
+    played: int = 0,
+    extra: int = 0,
+) -> list[Task]:
     """Return a step's tasks: all episodes in a group share a seed, and environments are sampled by weight.
 
     Seeds are consecutive across steps, so an environment based on a dataset uses each row once per epoch. (If several
-    environments are mixed, each environment skips the seeds that the others use.)
+    environments are mixed, each environment skips the seeds that the others use.) `groups` is the number of groups, by
+    default as configured; `played` is the number of groups already played in this step, and `extra` the number of
+    groups that earlier steps played in addition to those configured.
     """
     weights = curriculum.weights(config.env.weights)
     names = list(weights)
     horizon = config.env.schedule.at(step)
-    rng = Random(child_seed(config.run.seed, "envs", step))
+    rng = Random(child_seed(config.run.seed, "envs", step, *([played] if played else [])))
     size = config.sampling.group_size
-    groups = config.sampling.episodes // size
-    first = child_seed(config.run.seed, "train") + step * groups
+    per_step = config.sampling.episodes // size
+    first = child_seed(config.run.seed, "train") + step * per_step + extra
     return [
         Task(
             env_id=name,
@@ -91,7 +101,7 @@ def training_tasks(config: TrainConfig, step: int, curriculum: Curriculum) -> li
             member=member,
             meta={"step": step},
         )
-        for group in range(groups)
+        for group in range(played, played + (per_step if groups is None else groups))
         for name in (names[0] if len(names) == 1 else rng.choices(names, list(weights.values()))[0],)
         for member in range(size)
     ]

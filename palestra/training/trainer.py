@@ -26,11 +26,12 @@ from palestra.engines.registry import get_engine
 from palestra.errors import BadValue
 from palestra.folders import check_unused, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
+from palestra.rollout.collect import collect_groups
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
 from palestra.rollout.task_log import TaskLog, overlap
-from palestra.rollout.types import Trajectory
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
+from palestra.training.critic import copy_policy_weights
 from palestra.training.distributed import connect, gather_result
 from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
@@ -38,8 +39,10 @@ from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
+from palestra.training.rollout_metrics import rollout_metrics
 from palestra.training.run import TrainingRun
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
+from palestra.training.teacher import load_teacher
 
 # Settings that may change when a run is resumed: its length, what is stored, and where environments run.
 CHANGEABLE = {
@@ -109,7 +112,7 @@ class Trainer(ABC):
         elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
             torch.set_num_threads(1)
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
-        self.learner = Learner(policy, config, reference, self.distributed)
+        self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
             self.step, self.best = state["step"], state["best"]
@@ -148,6 +151,7 @@ class Trainer(ABC):
             async with self.engine, self._env_workers():
                 if self.fresh:
                     await self.prepare()
+                    self._copy_to_critic()
                     self._save_reference()
                     self.record({"step": -1, **await self.evaluate()})
                     self._save(0)
@@ -253,11 +257,20 @@ class Trainer(ABC):
             "fail_on_long_prompt": True,
         }
 
-    async def play(self, tasks: list[Task], *, evaluation: bool = False) -> RolloutResult:
-        """Play `tasks` with the current weights; with several processes, play only this process's shard."""
+    async def play(self, tasks: list[Task], *, evaluation: bool = False, groups: int | None = None) -> RolloutResult:
+        """Play `tasks` with the current weights; with several processes, play only this process's shard.
+
+        If `groups` is set, stop when that many groups are complete.
+        """
+        if groups is not None and self.distributed.size > 1:
+            raise BadValue("oversampling runs in one process; start without torchrun, or use --oversampling 1")
         if self.unpublished:
             await self.publish()
-        result = await collect(self.agent(evaluation=evaluation), self.distributed.shard(tasks), **self.rollout_options)
+        agent = self.agent(evaluation=evaluation)
+        if groups is None:
+            result = await collect(agent, self.distributed.shard(tasks), **self.rollout_options)
+        else:
+            result = await collect_groups(agent, tasks, groups=groups, **self.rollout_options)
         check_finished(result, "the model")
         return result
 
@@ -379,6 +392,13 @@ class Trainer(ABC):
             return load_policy(self.config, str(start)).frozen()
         return policy.frozen()
 
+    def _copy_to_critic(self) -> None:
+        """Start a critic that is a copy of the model from the model's weights after a warm start."""
+        policy = self.learner.policy
+        if policy.critic_body is not None and self.learner.policy_gradient.critic == "model":
+            copy_policy_weights(policy.critic_body, policy.model)
+            self.learner.optimizer.reload_masters()
+
     def _save_reference(self) -> None:
         """Save the current model as the reference model, if the algorithm needs one."""
         if self.learner.reference is not None:
@@ -403,27 +423,6 @@ class MetricsInMemory(Metrics):
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
-
-
-def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
-    """Return the rollout metrics to include in a training metrics row."""
-    m = result.metrics
-    names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")
-    metrics = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}
-    return metrics | {f"failures_{boundary}": count for boundary, count in m["failures_by_boundary"].items()}
-
-
-def metrics_by_env(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Return success, return and turns per environment with keys `name/ENV`; failed episodes are excluded."""
-    metrics: dict[str, float] = {}
-    finished = [t for t in trajectories if t.failure is None]
-    for env_id in sorted({t.env_id for t in finished}):
-        own = [t for t in finished if t.env_id == env_id]
-        metrics[f"episodes/{env_id}"] = float(len(own))
-        metrics[f"success/{env_id}"] = sum(bool(t.success) for t in own) / len(own)
-        metrics[f"return/{env_id}"] = sum(t.total_reward for t in own) / len(own)
-        metrics[f"turns_per_episode/{env_id}"] = sum(len(t.turns) for t in own) / len(own)
-    return metrics
 
 
 def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -54,6 +54,10 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {"algorithm": "ppo", "entropy": 0.01, "temperature": 0.8},
         {"algorithm": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
         {"algorithm": "rebn", "lora_rank": 4, "kl": 0.01},
+        {"algorithm": "dapo", "is_correction": "always", "oversampling": 1.5, "dynamic_sampling": 1},
+        {"algorithm": "gspo", "ratio_over": "sample", "packing": True},
+        {"algorithm": "distill", "teacher": "default:0.1M"},
+        {"algorithm": "ppo", "critic": "lora", "horizon": "2"},
     ],
     ids=lambda options: options["algorithm"],
 )
@@ -68,7 +72,7 @@ def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], t
     if options.get("kl"):
         assert any("kl" in row for row in run.rows)
     AutoModelForCausalLM.from_pretrained(run.folder / "last")
-    assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) == 16
+    assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) >= 16
 
 
 @pytest.mark.parametrize(
