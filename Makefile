@@ -3,15 +3,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .cache/vllm-venv
 OPENENV := .cache/openenv-venv
+FRAMEWORKS := .cache/frameworks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm quick lint format bench sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks frameworks quick lint format bench sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	$(BIN)/palestra train recipes/guess_the_number.toml
 
-test: lint sandbox java browser balancer openenv
+test: lint sandbox java browser balancer openenv frameworks
 	$(BIN)/python -m pytest -n 2
 
 # Test the OpenAI engine against a real vLLM server. Installation takes 5 minutes and 3.4 GB of disk space; the tests take 1.5 minutes
@@ -19,7 +20,11 @@ test: lint sandbox java browser balancer openenv
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
-quick: $(VENV)/.dev sandbox java browser balancer openenv
+# Test the integrations with other training frameworks.
+test-frameworks: $(VENV)/.dev frameworks
+	$(BIN)/python -m pytest tests/frameworks
+
+quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 lint: $(VENV)/.dev
@@ -69,6 +74,18 @@ balancer: .cache/nginx/usr/sbin/nginx
 	mkdir -p .cache/nginx
 	cd .cache/nginx && { apt-get download -qq nginx || { $(SUDO) apt-get update -qq && apt-get download -qq nginx; }; }
 	cd .cache/nginx && dpkg-deb -x nginx_*.deb . && rm nginx_*.deb
+
+# Install other training frameworks for the tests of the integrations. They get separate folders, because some of their dependencies,
+# which the integrations do not need, conflict with Palestra's.
+frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed
+
+$(FRAMEWORKS)/trl/.installed: PACKAGES := trl==1.16.0
+$(FRAMEWORKS)/skyrl-gym/.installed: PACKAGES := skyrl-gym==0.4.0 func_timeout==4.3.5
+
+$(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
+	rm -rf $(@D)
+	$(PIP) --no-deps --target $(@D) $(PACKAGES)
+	touch $@
 
 # Install OpenEnv's client and server for the protocol tests. They get a separate virtual environment, because their dependencies conflict
 # with Palestra's.

@@ -24,7 +24,11 @@ CHAT_TEMPLATE = """\
 {%- for tool in tools %}{{ tool | tojson + '\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}\
 {%- for message in messages %}\
 {%- if not (tools and loop.first and message['role'] == 'system') %}\
-{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}{% endif %}\
+{{- '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') }}\
+{%- for call in message['tool_calls'] or [] %}{%- set function = call.function or call %}\
+{{- '<tool_call>{"name": ' + function.name | tojson + ', "arguments": ' }}\
+{{- function.arguments if function.arguments is string else function.arguments | tojson }}\
+{{- '}</tool_call>' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif %}\
 {%- endfor %}\
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
 

@@ -60,7 +60,7 @@ class ObservationWrapper(EnvWrapper):
 
     def observation(self, info: dict[str, Any]) -> str:
         """Return the history as one string."""
-        return info.get("prefix", "") + self._history() + info.get("suffix", "")
+        return f"{info.get('prefix', '')}{self._history()}{info.get('suffix', '')}"
 
     def _history(self) -> str:
         observations, actions = list(self.obs_queue), list(self.act_queue)
