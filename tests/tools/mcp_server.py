@@ -31,6 +31,9 @@ TOOLS: dict[str, dict[str, Any]] = {
     "slow": {"seconds": NUMBER},  # replies after a delay; other calls are answered in the meantime
     "garble": {"lines": NUMBER},  # prints invalid lines, then replies
     "nonsense": {},  # replies with an invalid result
+    "huge": {"characters": NUMBER},
+    "stranger": {},  # sends requests and replies with wrong ids, then the result
+    "half": {},  # exits in the middle of a reply
     "child": {},  # starts a process that outlives the server
     "ünï-códe.tool": {"text": TEXT},
 }
@@ -68,6 +71,17 @@ def handle_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
     if name == "refuse":
         send({"id": number, "error": {"code": -32602, "message": "the call is refused"}})
         return
+    if name == "stranger":
+        for wrong in (number + 1000, f"{number}x", number - 1, None, 1.5, [number]):
+            send({"id": wrong, "result": text_content("for someone else")})
+        send({"id": number + 1, "error": {"code": -32603, "message": "not yours"}})
+        send({"id": "s", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
+        send({"id": "x", "method": "no/such/method"})
+        send({"method": "notifications/unknown", "params": {}})
+    if name == "half":
+        sys.stdout.write(f'{{"jsonrpc": "2.0", "id": {number}, "result": {{"content": [')
+        sys.stdout.flush()
+        os._exit(0)
     if name == "nonsense":
         send({"id": number, "result": {"content": "a string"}})
         return
@@ -96,13 +110,15 @@ def handle_call(number: Any, name: str, arguments: dict[str, Any]) -> None:
         ),
         "fail": lambda: content({"type": "text", "text": arguments["text"]}, error=True),
         "garble": lambda: text_content("done"),
+        "stranger": lambda: text_content("done"),
+        "huge": lambda: text_content("x" * int(arguments["characters"])),
     }
     send({"id": number, "result": results[name]()})
 
 
 def handle(message: dict[str, Any]) -> None:
     number, method, params = message.get("id"), message.get("method"), message.get("params") or {}
-    if number is None:
+    if number is None or method is None:  # a notification, or the reply to a request
         return
     if method == "initialize":
         info = {"name": "plain", "version": "1"}

@@ -148,12 +148,12 @@ def test_wrong_options() -> None:
 def test_tools_and_results(plain: McpTools) -> None:
     add = named(plain, "add")
     assert (add.description, add.parameters["required"]) == ("add tool", ["a", "b"])
-    assert len(plain.tools) == 15  # tools from both pages of the list
+    assert len(plain.tools) == 18  # tools from both pages of the list
     assert add.run({"a": 2, "b": 3}) == ToolResult(text="5")
     assert add.run({"a": 2, "b": "3"}).text == "5.0"  # models write numbers as strings
     assert asyncio.run(add.arun({"a": 1, "b": 1})).text == "2"
     assert text_of_call(plain, "echo", text="né 東\n" * 1000) == "né 東\n" * 1000
-    assert len(text_of_call(plain, "echo", text="x" * 5_000_000)) == 5_000_000
+    assert text_of_call(plain, "echo", text="x" * 5_000_000).startswith("x" * 100_000 + "\n[the result was cut")
     assert text_of_call(plain, "ünï-códe.tool", text="abc") == "cba"
     assert run(plain, "picture").text == [
         {"type": "text", "text": "look:"},
@@ -230,7 +230,7 @@ def test_selected_tools_and_name_conflicts() -> None:
 
 def test_pickling() -> None:
     tools = McpTools([PLAIN, "--moved"], timeout=9)
-    assert len(tools.tools) == 15
+    assert len(tools.tools) == 18
     copy = pickle.loads(pickle.dumps(tools))
     with closing(copy.open(seed=0)) as opened:
         assert text_of_call(opened, "count") == "1"
@@ -262,7 +262,7 @@ def test_no_process_is_left_at_exit() -> None:
 
 def test_many_episodes_leave_no_resources() -> None:
     template = McpTools([PLAIN, "--again"])
-    assert len(template.tools) == 15
+    assert len(template.tools) == 18
     resources = []
     for number in range(12):
         with closing(template.open(seed=number)) as tools:
@@ -350,6 +350,30 @@ def test_invalid_output_between_messages_is_ignored(plain: McpTools) -> None:
     with closing(noisy.open(seed=0)) as tools:
         assert text_of_call(tools, "add", a=1, b=1) == "2"
     noisy.close()
+
+
+def test_wrong_ids_and_requests_of_the_server_are_ignored(plain: McpTools) -> None:
+    assert text_of_call(plain, "stranger") == "done"
+    assert text_of_call(plain, "count") == "2"
+
+
+def test_a_server_that_dies_in_the_middle_of_a_reply(plain: McpTools) -> None:
+    with pytest.raises(ToolFailed, match="before it replied to half: it ended with exit code 0"):
+        run(plain, "half")
+    assert text_of_call(plain, "count") == "1"
+
+
+def test_huge_results_are_cut_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("palestra.tools.mcp.stdio.MAX_LINE", 1 << 20)
+    with closing(McpTools([PLAIN, "--huge"], max_characters=1000).open(seed=0)) as tools:
+        assert text_of_call(tools, "huge", characters=1000) == "x" * 1000
+        assert (
+            text_of_call(tools, "huge", characters=9000)
+            == "x" * 1000 + "\n[the result was cut after 1,000 of 9,000 characters]"
+        )
+        with pytest.raises(ToolFailed, match="it sent a line of more than 1 MB"):
+            run(tools, "huge", characters=2 << 20)
+        assert text_of_call(tools, "count") == "1"
 
 
 def test_too_much_invalid_output_is_an_error(plain: McpTools) -> None:

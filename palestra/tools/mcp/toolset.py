@@ -19,9 +19,11 @@ from palestra.optional import require
 from palestra.tools.base import Tool, ToolResult, Toolset, on_tool_loop
 from palestra.tools.mcp.connection import McpConnection, Timeouts, ToolDescription
 from palestra.tools.mcp.servers import Server, parse_servers
+from palestra.tools.mcp.stdio import kill
 from palestra.types import Part
 
 SESSIONS = ("episode", "shared")
+EXIT_TIMEOUT = 2.0  # seconds that servers have to stop when the process exits
 
 _tool_lists: dict[Server, tuple[ToolDescription, ...]] = {}  # tool lists are requested once per process
 _shared: dict[tuple[Server, Timeouts], McpSession] = {}
@@ -84,6 +86,11 @@ class McpSession:
             self._connection = connection
             return connection
 
+    def kill(self) -> None:
+        """Kill the server process, if there is one, without waiting for it."""
+        if self._connection is not None:
+            kill(self._connection.status)
+
     async def end(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -116,8 +123,9 @@ class McpTools(Toolset):
     With `session="episode"`, the first call in each episode opens a new session, and starts a new process if `source`
     is a command. With `session="shared"`, all episodes use the same session, which is suitable for stateless servers.
     A call times out after `timeout` seconds, and starting a server times out after `start_timeout` seconds. A server
-    that exited or hangs is restarted for the next call. `only` selects tools by name. If several servers have a tool
-    with the same name, each tool name is prefixed with the server's name, as in `files__read`.
+    that exited or hangs is restarted for the next call. A result of more than `max_characters` characters is cut,
+    because it would fill the model's context. `only` selects tools by name. If several servers have a tool with the
+    same name, each tool name is prefixed with the server's name, as in `files__read`.
     """
 
     def __init__(
@@ -127,6 +135,7 @@ class McpTools(Toolset):
         session: str = "episode",
         timeout: float = 60.0,
         start_timeout: float = 60.0,
+        max_characters: int = 100_000,
         only: Sequence[str] | None = None,
     ) -> None:
         require("mcp", extra="mcp")
@@ -134,7 +143,10 @@ class McpTools(Toolset):
             raise BadValue(f"`session` must be one of {', '.join(SESSIONS)}; got {session!r}")
         if timeout <= 0 or start_timeout <= 0:
             raise BadValue(f"`timeout` and `start_timeout` must be above 0, got {timeout} and {start_timeout}")
+        if max_characters < 1:
+            raise BadValue(f"`max_characters` must be at least 1, got {max_characters}")
         self.servers = parse_servers(source)
+        self.max_characters = max_characters
         self.timeouts = Timeouts(call=timeout, start=start_timeout)
         self.session = session
         self.only = tuple(only) if only is not None else None
@@ -160,7 +172,12 @@ class McpTools(Toolset):
         for tool in (tool for tools in tool_lists for tool in tools):
             counts[tool.name] = counts.get(tool.name, 0) + 1
         available = [
-            McpTool(tool, session, f"{session.server.name}__{tool.name}" if counts[tool.name] > 1 else tool.name)
+            McpTool(
+                tool,
+                session,
+                f"{session.server.name}__{tool.name}" if counts[tool.name] > 1 else tool.name,
+                self.max_characters,
+            )
             for session, tools in zip(self._sessions, tool_lists, strict=True)
             for tool in tools
         ]
@@ -186,7 +203,9 @@ class McpTools(Toolset):
             session.transfer(new_session)
         if self._tools is not None:
             new_sessions = dict(zip(self._sessions, copied._sessions, strict=True))
-            copied._tools = tuple(McpTool(tool.remote, new_sessions[tool.session], tool.name) for tool in self._tools)
+            copied._tools = tuple(
+                McpTool(tool.remote, new_sessions[tool.session], tool.name, tool.max_characters) for tool in self._tools
+            )
         return copied
 
     def close(self) -> None:
@@ -221,27 +240,46 @@ class McpTools(Toolset):
 class McpTool(Tool):
     """A tool on an MCP server."""
 
-    def __init__(self, remote: ToolDescription, session: McpSession, name: str) -> None:
+    def __init__(self, remote: ToolDescription, session: McpSession, name: str, max_characters: int) -> None:
         self.remote = remote
+        self.max_characters = max_characters
         self.session = session
         self.name = name
         self.description = remote.description
         self.parameters = remote.parameters
 
     async def call(self, **arguments: Any) -> ToolResult:
-        return _result(await self.session.call(self.remote.name, arguments))
+        return _result(await self.session.call(self.remote.name, arguments), self.max_characters)
 
 
-def _result(reply: Any) -> ToolResult:
+def _result(reply: Any, max_characters: int) -> ToolResult:
     """Convert a server's reply to text and images; other content is replaced by the name of its type."""
     parts = [_part(block) for block in reply.content]
     if not parts and reply.structured_content is not None:
         parts = [{"type": "text", "text": json.dumps(reply.structured_content, ensure_ascii=False)}]
+    parts = _cut(parts, max_characters)
     ok = not reply.is_error
     if all(part["type"] == "text" for part in parts):
         text = "\n".join(part["text"] for part in parts if part["type"] == "text")
         return ToolResult(text=text if ok or text.startswith("Error") else f"Error: {text}", ok=ok)
     return ToolResult(text=parts, ok=ok)
+
+
+def _cut(parts: list[Part], max_characters: int) -> list[Part]:
+    """Return the parts with at most `max_characters` characters of text, and a note if there were more."""
+    left = max_characters
+    kept: list[Part] = []
+    for part in parts:
+        if part["type"] == "text":
+            text, left = part["text"], left - len(part["text"])
+            kept.append({"type": "text", "text": text if left >= 0 else text[: max(0, len(text) + left)]})
+            if left < 0:
+                total = sum(len(part["text"]) for part in parts if part["type"] == "text")
+                note = f"[the result was cut after {max_characters:,} of {total:,} characters]"
+                return [*kept, {"type": "text", "text": note}]
+        else:
+            kept.append(part)
+    return kept
 
 
 def _part(block: Any) -> Part:
@@ -269,6 +307,7 @@ def _end_all() -> None:
         await asyncio.gather(*(session.end() for session in sessions), return_exceptions=True)
 
     try:
-        on_tool_loop(end()).result(timeout=10)
+        on_tool_loop(end()).result(timeout=EXIT_TIMEOUT)
     except (FutureTimeout, RuntimeError):
-        return
+        for session in sessions:
+            session.kill()
