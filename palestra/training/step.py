@@ -17,7 +17,7 @@ from torch import Tensor
 from palestra.algorithms.dpo import Pair
 from palestra.algorithms.hooks import with_hook_advantages
 from palestra.algorithms.losses import LossInputs, LossOutput, sequence_logprobs, sft_loss
-from palestra.errors import BadValue, TrainingDiverged
+from palestra.errors import BadValue, EngineFailed, TrainingDiverged
 from palestra.rollout.samples import TrainingSample, to_batch
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
@@ -27,6 +27,7 @@ from palestra.training.learner import Learner
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
 
+MAX_ENGINE_KL = 0.2  # maximum KL between the engine's log-probs and the learner's for the same weights
 KL_SAMPLES = 64  # number of samples for estimating an update's KL, for `kl_backtrack`
 
 
@@ -78,6 +79,8 @@ def reinforcement_step(
     metrics["updates"] = len(updates)
     if not updates:
         return metrics
+    if version is not None and not corrected:
+        metrics["engine_kl"] = _check_engine(updates[0]["approx_kl"])
     metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
     if metrics["approx_kl"] > algorithm.config.max_kl > 0:
         raise TrainingDiverged(
@@ -85,6 +88,20 @@ def reinforcement_step(
             f"{algorithm.config.max_kl:g}. Lower --lr or raise --minibatches; the last checkpoint is intact"
         )
     return metrics
+
+
+def _check_engine(kl: float) -> float:
+    """Return the KL from the engine's log-probs to the learner's before the first update, when both are the same model.
+
+    Raises EngineFailed if it is larger than differences in numerical precision can explain.
+    """
+    if kl > MAX_ENGINE_KL:
+        raise EngineFailed(
+            f"the engine's log-probabilities do not match the weights: the KL is {kl:.3g} before the first update of a "
+            f"step, above {MAX_ENGINE_KL:g}. Check that the engine samples from the published weights and reports "
+            "log-probabilities at the sampling temperature; the last checkpoint is intact"
+        )
+    return kl
 
 
 def policy_update(
