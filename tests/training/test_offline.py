@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import runpy
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,13 +30,10 @@ from palestra.training.recipe import from_mapping
 from palestra.training.step import cloning_step, preference_step
 from palestra.training.transcripts import Transcriber
 from palestra.training.warm_start import Demonstrator
+from tests.training.killed_runs import start
 
 torch.set_num_threads(1)
 GAME = "game:GuessTheNumber-v0-easy"
-
-
-class Killed(Exception):
-    pass
 
 
 def played(agent: Agent, episodes: int = 24) -> list[Trajectory]:
@@ -319,13 +317,7 @@ def test_sft_learns_and_writes_a_run(stores: Path, tmp_path: Path) -> None:
 def test_a_killed_run_resumes_exactly(algorithm: str, stores: Path, tmp_path: Path) -> None:
     options = {"algorithm": algorithm, "data": str(stores), "epochs": 2, "batch": 4 if algorithm == "dpo" else 16}
     whole = train(tiny(tmp_path / "whole", **options))
-
-    def die(line: str) -> None:
-        if line.startswith("step 3/"):
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", **options), log=die)
+    assert start(tiny(tmp_path / "cut", **options).to_dict(), kill_at=2).wait() == -signal.SIGKILL
     resumed = train(tiny(tmp_path / "cut", **options))
     assert len(whole.rows) > 4
     assert curve(resumed.rows) == curve(whole.rows)
