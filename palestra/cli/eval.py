@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,12 @@ from palestra.cli.env_options import (
     make_kwargs,
 )
 from palestra.cli.eval_options import SAMPLING, add_arguments
-from palestra.cli.options import quiet_libraries
+from palestra.cli.options import given_options, quiet_libraries
 from palestra.errors import BadValue
 
 __all__ = ["add_arguments", "run"]
+
+MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length above which a warning is printed
 
 if TYPE_CHECKING:
     from palestra.evals.agents import ModelSettings
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         _write_partial_report(folder, settings)
         return EXIT_INTERRUPTED
     _print_evaluation(args, evaluation)
+    if not args.quiet:
+        _warn_about_cut_replies(evaluation)
     return exit_code(evaluation, args.max_failed)
 
 
@@ -118,14 +121,24 @@ def _sampling_options(args: argparse.Namespace) -> dict[str, Any]:
 def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     from palestra.engines.base import Sampling
     from palestra.evals.agents import ModelSettings
+    from palestra.training.recipe import make_section
 
     trained = _training_settings(model)
-    sampling = {name: trained[name] for name, *_ in SAMPLING if name in trained}
+    sampling = trained.get("sampling", {})
+    given = {name: sampling[name] for name, *_ in SAMPLING if name in sampling}
+    given["stop"] = tuple(sampling.get("stop", ()))
+    if not given.get("max_tokens"):  # 0: it depends on the chat template
+        given.pop("max_tokens", None)
+    temperature = trained.get("eval", {}).get("temperature", -1)
+    if temperature >= 0:
+        given["temperature"] = temperature
+    given |= _sampling_options(args)
+    # Older runs have the system prompt among the sampling settings.
+    chat = {"system": sampling.get("system", ""), **trained.get("agent", {}), **given_options(args)}
     return ModelSettings(
-        sampling=Sampling(**{**sampling, **_sampling_options(args)}),
-        system=trained.get("system", "") if args.system is None else args.system,
-        style=args.style,
-        max_context=args.max_context,
+        sampling=Sampling(**given),
+        auto_max_tokens="max_tokens" not in given,
+        agent=make_section("agent", chat),
         api_model=args.api_model,
         api_key_env=args.api_key_env,
         tokenizer=args.tokenizer,
@@ -134,14 +147,14 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     )
 
 
-def _training_settings(model: str) -> Mapping[str, Any]:
-    """Return a training run's sampling settings if `model` is its folder, otherwise an empty mapping."""
+def _training_settings(model: str) -> dict[str, dict[str, Any]]:
+    """Return the tables of a training run's config if `model` is its folder, otherwise an empty mapping."""
     try:
         config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-    sampling = config.get("sampling") if isinstance(config, dict) else None
-    return sampling if isinstance(sampling, dict) else {}
+    tables = config.items() if isinstance(config, dict) else ()
+    return {name: table for name, table in tables if isinstance(table, dict)}
 
 
 def _execution_settings(args: argparse.Namespace) -> EvalSettings:
@@ -185,6 +198,16 @@ def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
         print(f"\nplayed {evaluation.played} episodes: {seconds}. report: {page}")
     if evaluation.stopped is not None:
         print(f"palestra: stopped early: {evaluation.stopped}", file=sys.stderr)
+
+
+def _warn_about_cut_replies(evaluation: Evaluation) -> None:
+    outcomes = evaluation.outcomes.values()
+    share = sum(one.cut for one in outcomes) / max(1, sum(one.turns for one in outcomes))
+    if share > MAX_CUT_REPLIES:
+        advice = "Raise --max-tokens, or make the model reply briefly with --thinking off or --system"
+        print(
+            f"palestra: warning: {share:.0%} of the replies were cut at the maximum length. {advice}", file=sys.stderr
+        )
 
 
 def exit_code(evaluation: Evaluation, max_failed: float) -> int:

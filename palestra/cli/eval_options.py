@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 
+from palestra.agents.settings import AgentSettings
 from palestra.cli.env_options import (
     NAME_HELP,
     add_backend,
@@ -12,6 +14,7 @@ from palestra.cli.env_options import (
     add_timeouts,
     add_tools_and_wrappers,
 )
+from palestra.cli.options import add_flag
 
 MAX_FAILED = 0.05
 _EPILOG = """\
@@ -57,7 +60,7 @@ SAMPLING = (
         "max_tokens",
         int,
         "N",
-        "Maximum number of tokens per model reply (default: 512, or the value of the training run).",
+        "Maximum number of tokens per model reply (default: that of the training run, or 512, or 4096 with thinking).",
     ),
 )
 
@@ -103,24 +106,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Stop sequence: end the reply at this text and remove the text from it; repeatable.",
     )
     model.add_argument(
-        "--system",
-        metavar="TEXT",
-        help="System prompt at the start of every conversation (default: none, or the training run's prompt).",
-    )
-    model.add_argument(
-        "--style",
-        choices=("plain", "react", "tools"),
-        default="plain",
-        help="Format of the conversation: 'plain' for chat messages, 'react' for ReAct, 'tools' for native tool "
-        "calls (default: plain).",
-    )
-    model.add_argument(
-        "--max-context",
-        type=int,
-        metavar="N",
-        help="Maximum number of tokens in the context window (default: the model's context window).",
-    )
-    model.add_argument(
         "--api-model",
         default="",
         metavar="NAME",
@@ -152,6 +137,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Data type for a local model's weights: float32, bfloat16 or float16 (default: float32 on a "
         "CPU, bfloat16 on a GPU).",
     )
+    chat = parser.add_argument_group("conversation (default: the settings of the training run, if the model is one)")
+    for item in fields(AgentSettings):
+        add_flag(chat, AgentSettings, item)
     tasks = parser.add_argument_group("tasks")
     tasks.add_argument(
         "-n",

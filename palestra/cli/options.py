@@ -1,11 +1,26 @@
-"""Configure logging in third-party libraries, for the verbs that load models."""
+"""Flags for typed options, and logging in third-party libraries, for the verbs that load models."""
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
+from collections.abc import Sequence
+from dataclasses import Field
+from typing import Any
 
 from palestra.optional import require
+from palestra.options import flat_name, kind_of
+
+_METAVARS = {
+    "env": "NAME[=WEIGHT]",
+    "eval_env": "NAME",
+    "data": "PATH",
+    "import": "MODULE",
+    "wrappers": "WRAPPER",
+    "stop": "TEXT",
+}
+_ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # flags that take several values, for example --tools python search
 
 
 def quiet_libraries() -> None:
@@ -19,3 +34,47 @@ def quiet_libraries() -> None:
         bars.enable_progress_bars()
     for name in ("huggingface_hub", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def add_flag(
+    group: argparse._ArgumentGroup,
+    owner: type,
+    item: Field[Any],
+    *,
+    note: str = "",
+    other_defaults: Sequence[str] = (),
+) -> None:
+    """Add the flag for a setting. An omitted flag is absent from the namespace, so the recipe's value is used."""
+    kind = kind_of(owner, item.name)
+    name = flat_name(item)
+    flag = "--" + name.replace("_", "-")
+    options: dict[str, Any] = {"dest": option_dest(name), "default": argparse.SUPPRESS}
+    metavar = _METAVARS.get(name, {int: "N", float: "X", dict: "JSON"}.get(kind, name.rpartition("_")[2].upper()))
+    details = [note] if note else []
+    if kind is tuple:
+        many = {"nargs": "+", "action": "extend"} if name in _ONE_FLAG_MANY_VALUES else {"action": "append"}
+        options |= {**many, "metavar": metavar}
+    elif kind is bool:
+        options |= {"action": argparse.BooleanOptionalAction}
+        details.append(f"default: {'yes' if item.default else 'no'}")
+    else:
+        options |= {"type": str if kind is dict else kind, "metavar": metavar}
+        if item.metadata.get("auto"):
+            untrained, trained = item.metadata["auto"]
+            details.append(f"default: {untrained} for an untrained model, {trained} otherwise")
+        elif item.default not in ("", None):
+            details.append(f"default: {item.default}")
+    details += other_defaults
+    text = item.metadata["help"].removesuffix(".")
+    suffix = f" ({'; '.join(details)})" if details else ""
+    group.add_argument(flag, help=f"{text}{suffix}.".replace("%", "%%"), **options)
+
+
+def option_dest(name: str) -> str:
+    """Return the attribute of the parsed arguments that holds an option, with a prefix to avoid collisions."""
+    return f"set_{name}"
+
+
+def given_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that were given on the command line."""
+    return {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED
-from palestra.cli.options import quiet_libraries
+from palestra.cli.options import add_flag, given_options, option_dest, quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.folders import check_unused
 from palestra.optional import require
-from palestra.options import flat_name, kind_of
+from palestra.options import flat_name
 from palestra.plugins import import_modules
 from palestra.registry import get_spec
 from palestra.training.config import TrainConfig
@@ -45,15 +45,6 @@ TITLES = {
     "eval": "evaluation [eval]",
     "run": "run [run]",
 }
-_METAVARS = {
-    "env": "NAME[=WEIGHT]",
-    "eval_env": "NAME",
-    "data": "PATH",
-    "import": "MODULE",
-    "wrappers": "WRAPPER",
-    "stop": "TEXT",
-}
-_ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # flags that take several values, for example --tools python search
 _EPILOG = """\
 examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
@@ -82,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _add_algorithm_flags(group)
         else:
             for item in fields(SECTIONS[section]):
-                _add_flag(group, SECTIONS[section], item)
+                add_flag(group, SECTIONS[section], item)
     start = parser.add_argument_group("existing runs").add_mutually_exclusive_group()
     start.add_argument(
         "--resume",
@@ -143,7 +134,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--algorithm",
         "--algo",
-        dest=_dest("algorithm"),
+        dest=option_dest("algorithm"),
         default=argparse.SUPPRESS,
         metavar="NAME",
         help=f"Training algorithm: {', '.join(algorithm_names())} (default: {DEFAULT_ALGORITHM}).",
@@ -161,7 +152,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     for flag, (kind, item) in options.items():
         only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
         others = [f"{default} for {', '.join(names)}" for default, names in list(defaults[flag].items())[1:]]
-        _add_flag(group, kind, item, note=only, other_defaults=others)
+        add_flag(group, kind, item, note=only, other_defaults=others)
     group.add_argument(
         "--option",
         dest="options",
@@ -172,47 +163,9 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_flag(
-    group: argparse._ArgumentGroup,
-    owner: type,
-    item: Field[Any],
-    *,
-    note: str = "",
-    other_defaults: Sequence[str] = (),
-) -> None:
-    """Add the flag for a setting. An omitted flag is absent from the namespace, so the recipe's value is used."""
-    kind = kind_of(owner, item.name)
-    name = flat_name(item)
-    flag = "--" + name.replace("_", "-")
-    options: dict[str, Any] = {"dest": _dest(name), "default": argparse.SUPPRESS}
-    metavar = _METAVARS.get(name, {int: "N", float: "X", dict: "JSON"}.get(kind, name.rpartition("_")[2].upper()))
-    details = [note] if note else []
-    if kind is tuple:
-        many = {"nargs": "+", "action": "extend"} if name in _ONE_FLAG_MANY_VALUES else {"action": "append"}
-        options |= {**many, "metavar": metavar}
-    elif kind is bool:
-        options |= {"action": argparse.BooleanOptionalAction}
-        details.append(f"default: {'yes' if item.default else 'no'}")
-    else:
-        options |= {"type": str if kind is dict else kind, "metavar": metavar}
-        if item.metadata.get("auto"):
-            untrained, trained = item.metadata["auto"]
-            details.append(f"default: {untrained} for an untrained model, {trained} otherwise")
-        elif item.default not in ("", None):
-            details.append(f"default: {item.default}")
-    details += other_defaults
-    text = item.metadata["help"].removesuffix(".")
-    suffix = f" ({'; '.join(details)})" if details else ""
-    group.add_argument(flag, help=f"{text}{suffix}.".replace("%", "%%"), **options)
-
-
-def _dest(name: str) -> str:
-    return f"set_{name}"  # the prefix avoids collisions with arguments of the command itself
-
-
 def _config(args: argparse.Namespace) -> TrainConfig:
     """Build the config; flags override the recipe or the resumed run's settings, which override the defaults."""
-    given = {name.removeprefix("set_"): value for name, value in vars(args).items() if name.startswith("set_")}
+    given = given_options(args)
     import_modules(given.get("import", ()))  # the modules may register algorithms and environments
     for text in args.options:
         name, equals, value = text.partition("=")

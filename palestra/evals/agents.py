@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
-from palestra.agents import Agent, AgentSession, ChatAgent, ExpertAgent, RandomAgent
+from palestra.agents import Agent, AgentSession, AgentSettings, ExpertAgent, RandomAgent
 from palestra.core import Env
 from palestra.engines.base import Engine, Sampling
 from palestra.engines.model_folders import fingerprint, model_folder
@@ -28,9 +28,8 @@ class ModelSettings:
     """Settings for loading a model and sampling from it."""
 
     sampling: Sampling = field(default_factory=Sampling)
-    system: str = ""
-    style: str = "plain"  # format of the conversation: "plain", "react" or "tools"
-    max_context: int | None = None
+    auto_max_tokens: bool = False  # let the chat template determine the length of replies instead of `sampling`
+    agent: AgentSettings = field(default_factory=AgentSettings)  # prompts, thinking, tool calls, long conversations
     api_model: str = ""  # name of the model on the server; needed if the server hosts several models
     api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the API key; the key itself is never stored
     tokenizer: str = ""  # tokenizer of the model on the server; needed to record exact token ids
@@ -43,7 +42,7 @@ class EvaluatedAgent:
 
     def __init__(self, agent: str | Agent | Callable[..., Any], settings: ModelSettings | None = None) -> None:
         self.name = agent if isinstance(agent, str) else _object_name(agent)
-        self.settings = settings or ModelSettings()
+        self.settings = settings or ModelSettings(auto_max_tokens=True)
         self.kind = kind_of(agent) if isinstance(agent, str) else "object"
         self._object = agent
         self._engine: Engine | None = None
@@ -77,10 +76,16 @@ class EvaluatedAgent:
             if self._agent is None:
                 raise BadValue("enter the context first: async with EvaluatedAgent(name) as agent")
             return self._agent
-        values = asdict(with_sampling(self.settings.sampling, sampling))
+        values = asdict(with_sampling(self._sampling(), sampling))
         del values["seed"]  # each reply has a seed derived from the task seed
-        options: dict[str, Any] = {"style": self.settings.style, "max_context": self.settings.max_context}
-        return ChatAgent(self._engine, system=self.settings.system or None, **options, **values)
+        return self.settings.agent.chat_agent(self._engine, **values)
+
+    def _sampling(self) -> Sampling:
+        """Return the sampling settings, with a length of replies that suits the chat template if none was set."""
+        settings, engine = self.settings, self._engine
+        if not settings.auto_max_tokens or engine is None:
+            return settings.sampling
+        return replace(settings.sampling, max_tokens=settings.agent.default_max_tokens(engine.tokenizer))
 
     def describe(self) -> dict[str, Any]:
         """Return all known settings that affect how the agent plays; call this only inside the context manager."""
@@ -94,10 +99,15 @@ class EvaluatedAgent:
             description |= {"folder": folder, "weights": fingerprint(folder)}
         template = getattr(engine.tokenizer, "chat_template", None)
         description["template"] = None if template is None else sha256(str(template).encode()).hexdigest()[:16]
-        values = asdict(self.settings.sampling)
+        values = asdict(self._sampling())
         del values["seed"], values["tempered_logprobs"]  # each reply has a seed derived from the task seed
         description["sampling"] = {**values, "stop": list(values["stop"]), "stop_ids": list(values["stop_ids"])}
-        description |= {name: getattr(self.settings, name) for name in ("system", "style", "max_context", "dtype")}
+        agent = self.settings.agent.to_dict()
+        description |= {name: agent.pop(name) for name in ("system", "style")}
+        description |= {"max_context": agent.pop("max_context") or None, "dtype": self.settings.dtype}
+        description["template_options"] = self.settings.agent.template_options(engine.tokenizer)
+        default = AgentSettings().to_dict()
+        description["conversation"] = {name: value for name, value in agent.items() if value != default[name]}
         return description
 
 
@@ -125,7 +135,12 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
                 f"the environment variable {settings.api_key_env} is not set; "
                 "set it to the API key, or omit --api-key-env"
             )
-        return OpenAIEngine(name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None)
+        # If the server renders the chat template, it receives the template variables.
+        variables = {} if settings.tokenizer else settings.agent.template_options(None)
+        extra = {"chat_template_kwargs": variables} if variables else None
+        return OpenAIEngine(
+            name, settings.api_model or None, api_key=key, tokenizer=settings.tokenizer or None, extra=extra
+        )
     from palestra.engines.local.engine import LocalEngine
 
     options: dict[str, Any] = {"device": settings.device, "dtype": settings.dtype}

@@ -154,7 +154,8 @@ def _total(paired: Sequence[Paired], rows: Sequence[Mapping[str, Any]], metric: 
 
 def _settings(record: EvaluationRecord) -> dict[str, Any]:
     """Return the settings that could explain a difference, excluding the agent's name and the tasks."""
-    agent = {key: value for key, value in record.agent.items() if key in ("sampling", "system", "style", "template")}
+    keys = ("sampling", "system", "style", "template", "template_options", "conversation")
+    agent = {key: value for key, value in record.agent.items() if key in keys}
     per_env = {
         entry.id: {"kwargs": entry.kwargs, "k": entry.k, "turns": entry.turns, "sampling": entry.sampling}
         for entry in record.suite.entries

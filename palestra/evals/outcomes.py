@@ -31,6 +31,7 @@ class Outcome:
     tokens_written: int | None
     tool_calls: int
     empty: int  # number of empty replies from a server; such a reply ends the episode
+    cut: int  # number of replies that reached the maximum length
     invalid: int  # number of actions that could not be parsed or broke the rules
     ending: str  # how the episode ended, for example "solved", "lost" or "horizon"
     truncated: bool
@@ -74,6 +75,7 @@ def outcome(episode: Mapping[str, Any]) -> Outcome:
             tokens_written=written,
             tool_calls=_tool_calls(turns),
             empty=sum(call["finish"] == "empty" for call in _calls(turns)),
+            cut=sum(call["finish"] == "length" for call in _calls(turns)),
             invalid=sum("invalid" in turn["info"] for turn in turns),
             ending=str(last.get("ending", "")),
             truncated=bool(turns) and bool(turns[-1]["truncated"]),

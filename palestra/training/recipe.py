@@ -56,7 +56,7 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
         tables.setdefault(section, {}).setdefault(name, auto_value(default, key, {}, trained=trained, lora=lora))
     if given is not None and options:
         raise BadValue(f"the config of {kind.name} and its options ({', '.join(options)}) cannot be given together")
-    sections = {name: _section(name, table) for name, table in tables.items()}
+    sections = {name: make_section(name, table) for name, table in tables.items()}
     config = given if given is not None else make_config(kind, _coerced(kind.config_class, options))
     return TrainConfig(algorithm=kind(config), **sections)
 
@@ -130,7 +130,8 @@ def _split(values: Mapping[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[s
     return tables, flat
 
 
-def _section(name: str, table: Mapping[str, Any]) -> Any:
+def make_section(name: str, table: Mapping[str, Any]) -> Any:
+    """Build the section `name` of a config from a table; raise BadValue for an unknown setting."""
     kind = SECTIONS[name]
     known = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
     for key in table:

@@ -63,7 +63,7 @@ class TrainingRun:
         name = env or config.eval_envs[0]
 
         async def play() -> RolloutResult:
-            dtype = config.model.dtype
+            dtype: str | None = config.model.dtype
             if dtype == "auto":
                 dtype = None if config.model.trained else "float32"
             async with LocalEngine(str(self.model_dir), device=config.run.device, dtype=dtype) as engine:

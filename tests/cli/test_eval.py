@@ -88,16 +88,20 @@ def test_a_suite_with_the_expert_as_json() -> None:
 @pytest.mark.slow
 def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--model", "default:0.1M", "--episodes", "8", "--warm-start", "16", "--eval-episodes", "4", "--steps", "1"]
-    sized = ["--threads", "1", "--max-tokens", "7", "--temperature", "0.9", "--quiet"]
+    sized = ["--threads", "1", "--max-tokens", "7", "--temperature", "0.9", "--eval-temperature", "0", "--quiet"]
+    sized += ["--style", "react", "--system", "Play."]
     assert main(["train", "--env", GAME, *tiny, *sized, "--out", "runs/trained"]) == 0
     args = ["eval", "--env", GAME, "--model", "runs/trained", "-n", "6", "--seed", "900000", "--out", "runs/e"]
     assert main([*args, "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
+    shown = capsys.readouterr()
+    data = json.loads(shown.out)
+    assert "of the replies were cut at the maximum length. Raise --max-tokens" in shown.err
     agent = data["agent"]
+    assert (agent["style"], agent["system"]) == ("react", "Play.")
     assert agent["folder"] in ("runs/trained/best", "runs/trained/last")
     assert (agent["sampling"]["max_tokens"], agent["sampling"]["temperature"]) == (
         7,
-        0.9,
+        0.0,
     )  # the evaluation uses the training run's sampling settings
     row = data["table"]["envs"][0]
     assert row["tokens_written"] <= 7 * row["turns"]

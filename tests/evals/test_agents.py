@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from palestra.agents import ChatAgent, ExpertAgent, RandomAgent
+from palestra.agents import AgentSettings, ChatAgent, ExpertAgent, LastTurns, RandomAgent
 from palestra.engines import Sampling
 from palestra.engines.default_model import default_model, save
 from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.agents import EvaluatedAgent, ModelSettings, kind_of, python_agent
 from palestra.rollout import collect
+from tests.agents.families import QWEN3
 from tests.engines.stub_server import Stub
 from tests.evals.players import GAME
 
@@ -133,6 +134,34 @@ def test_server_is_recorded_with_its_model() -> None:
     with Stub("plain", context=4096) as server:
         _, pinned = asyncio.run(opened(server.url))
     assert (pinned["kind"], pinned["model"], pinned["template"]) == ("server", "toy", None)
+
+
+def test_conversation_settings_reach_the_agent_and_are_recorded(tmp_path: Path) -> None:
+    model, tokenizer = default_model("0.1M")
+    tokenizer.chat_template = QWEN3
+    folder = str(save(model, tokenizer, tmp_path / "thinking"))
+    agent, pinned = asyncio.run(opened(folder, auto_max_tokens=True, device="cpu"))
+    assert (agent.sampling.max_tokens, agent.keep_thinking) == (512, True)
+    assert (pinned["template_options"], pinned["conversation"]) == ({"enable_thinking": False}, {})
+    settings = AgentSettings(thinking="on", style="react", context="last_turns", context_turns=2, max_context=900)
+    agent, pinned = asyncio.run(opened(folder, auto_max_tokens=True, agent=settings, device="cpu"))
+    assert (agent.sampling.max_tokens, agent.context, agent.window) == (4096, LastTurns(2), 900)
+    assert (pinned["style"], pinned["max_context"], pinned["sampling"]["max_tokens"]) == ("react", 900, 4096)
+    assert pinned["conversation"] == {"thinking": "on", "context": "last_turns", "context_turns": 2}
+
+
+def test_a_server_that_renders_the_template_gets_its_variables() -> None:
+    settings = AgentSettings(thinking="off", template_kwargs={"reasoning_effort": "low"})
+    with Stub("plain", context=4096) as server:
+        asyncio.run(_one_reply(server.url, settings))
+        assert server.requests[-1][1]["chat_template_kwargs"] == {"enable_thinking": False, "reasoning_effort": "low"}
+        asyncio.run(_one_reply(server.url, AgentSettings()))
+        assert "chat_template_kwargs" not in server.requests[-1][1]
+
+
+async def _one_reply(url: str, settings: AgentSettings) -> None:
+    async with EvaluatedAgent(url, ModelSettings(agent=settings)) as player:
+        await collect(player.agent({}), GAME, episodes=1, seed=1)
 
 
 def test_missing_api_key(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,8 @@ def test_the_engine_samples_from_the_model_with_lora() -> None:
 @torch.no_grad()
 def _logits(model: Any) -> torch.Tensor:
     """Return the logits for a text, computed in float64 so that only the rounding of the weights matters."""
-    return copy.deepcopy(model).double()(input_ids=torch.arange(40, 80)[None]).logits
+    logits: torch.Tensor = copy.deepcopy(model).double()(input_ids=torch.arange(40, 80)[None]).logits
+    return logits
 
 
 @pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
