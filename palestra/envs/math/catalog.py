@@ -44,7 +44,7 @@ _GENERATORS: Mapping[str, tuple[str, str, Mapping[str, tuple[float, float, float
     "WordProblems": (
         "word_problems:WordProblems",
         "word problems with several steps",
-        {"easy": (0.007, 0.02, 0.017), "hard": (0.004, 0.003, 0.01), "random": (0.004, 0.01, 0.017)},
+        {"easy": (0.005, 0.017, 0.016), "hard": (0.001, 0.009, 0.009), "random": (0.003, 0.015, 0.022)},
     ),
     "Geometry": (
         "geometry:Geometry",

@@ -29,10 +29,10 @@ _CONSTANT = {
     "Hospital-v0-medium": 0.32,
     "Hospital-v0-hard": 0.27,
     "Mixed-v0": 0.03,
-    "Random-v0": 0,
-    "Random-v0-easy": 0.01,
-    "Random-v0-medium": 0.01,
-    "Random-v0-hard": 0.01,
+    "Random-v0": 0.0,
+    "Random-v0-easy": 0.0,
+    "Random-v0-medium": 0.0,
+    "Random-v0-hard": 0.0,
 }
 
 

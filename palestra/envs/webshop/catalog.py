@@ -26,12 +26,12 @@ def _shop(name: str, summary: str, random: float, **kwargs: Any) -> EnvSpec:
 _GEM = {"max_turns": 15, "error_reward": -0.1, "stop_when_error": True}
 
 SPECS = [
-    _shop("Shop-v0", "search a shop and buy the product described", 0.0, mode="text_rich", max_turns=15),
+    _shop("Shop-v0", "search a shop and buy the product described", 0.005, mode="text_rich", max_turns=15),
     *(
         _shop(
             f"{split}-{mode}",
             f"buy the product described; {split} goals, {mode} pages",
-            0.0,
+            0.005 if split == "train" else 0.0,
             mode=mode,
             data_split=split,
             **_GEM,
