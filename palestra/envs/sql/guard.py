@@ -39,6 +39,8 @@ class Database(Protocol):
 
     def connect(self) -> sqlite3.Connection: ...
 
+    def __hash__(self) -> int: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Image:

@@ -7,34 +7,36 @@ from __future__ import annotations
 
 from random import Random
 
-from palestra.envs.sql.random_schema.filters import any_filter, column_filter, make_filter
+from palestra.envs.sql.random_schema.filters import Filter, any_filter, column_filter, make_filter
+from palestra.envs.sql.random_schema.pairs import Pair, best, pair
 from palestra.envs.sql.random_schema.schema import Schema
-from palestra.envs.sql.random_schema.simple import AVERAGE, Ask, Form, is_year, number_of, pair
+from palestra.envs.sql.random_schema.simple import AVERAGE, Ask, Form, is_year, number_of
 from palestra.envs.sql.random_schema.vocabulary import EVENT
 
 
 def _above_average(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     column = number_of(rng, child)
     condition = make_filter(rng, child, "y", 1, exclude=column)
-    key, label, name = f"y.{child.parent_key}", f"x.{parent.label.sql}", f"y.{column.sql}"
+    name = f"y.{column.sql}"
     overall = f"SELECT AVG({name}) FROM {child.sql} y{condition.where()}"
     rows = f"SELECT * FROM {child.sql} y{condition.where(alternative=True)}"
     return Form(
         f"For which {parent.plural} is the average {column.phrase} of their {condition.after(child.plural)} higher "
         f"than the average {column.phrase} of all {condition.after(child.plural)}? Return the {parent.label.phrase} "
         f"and the average of the {parent.singular}.",
-        f"SELECT {label}, AVG({name}) FROM {parent.sql} x JOIN {child.sql} y ON {key} = "
-        f"x.{parent.key}{condition.where()} GROUP BY x.{parent.key} HAVING AVG({name}) > ({overall})",
-        f"WITH s AS ({rows}), m AS (SELECT y.{child.parent_key} AS k, {AVERAGE.format(name)} AS v FROM s y GROUP BY 1) "
-        f"SELECT {label}, v FROM m JOIN {parent.sql} x ON x.{parent.key} = k WHERE v > (SELECT AVG({name}) FROM s y)",
+        f"{tables.per_parent(f'AVG({name})', condition)} HAVING AVG({name}) > ({overall})",
+        f"WITH s AS ({rows}), m AS (SELECT {tables.key} AS k, {AVERAGE.format(name)} AS v FROM s y GROUP BY 1) "
+        f"SELECT {tables.label}, v FROM m JOIN {parent.sql} x ON x.{parent.key} = k WHERE v > (SELECT AVG({name}) FROM "
+        "s y)",
     )
 
 
 def _most_children(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent, key, label = tables.child, tables.parent, tables.key, tables.label
     condition = any_filter(rng, schema, child, "y", 1)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     present = f"{key} IS NOT NULL AND " if child.optional else ""
     where = f" WHERE {present}{condition.sql or '1'}" if present else condition.where()
     count = f"COUNT(y.{child.key})"
@@ -44,8 +46,8 @@ def _most_children(rng: Random, schema: Schema) -> Form:
         f"{parent.plural}. Return the {parent.label.phrase} and the number.",
         f"WITH c AS (SELECT {key} AS k, COUNT(*) AS n FROM {child.sql} y{where} GROUP BY {key}) SELECT {label}, n FROM "
         f"c JOIN {parent.sql} x ON x.{parent.key} = k WHERE n = (SELECT MAX(n) FROM c)",
-        f"SELECT l, n FROM (SELECT {label} AS l, {count} AS n, {rank} AS place FROM {parent.sql} x JOIN {child.sql} y "
-        f"ON {key} = x.{parent.key}{condition.also(alternative=True)} GROUP BY x.{parent.key}) WHERE place = 1",
+        f"SELECT l, n FROM (SELECT {label} AS l, {count} AS n, {rank} AS place FROM "
+        f"{tables.joined}{condition.also(alternative=True)} GROUP BY x.{parent.key}) WHERE place = 1",
     )
 
 
@@ -53,40 +55,37 @@ def _best_of_group(rng: Random, schema: Schema) -> Form:
     table = rng.choice(schema.tables)
     group, column = rng.choice(table.categories), number_of(rng, table)
     condition = make_filter(rng, table, "a", 1, exclude=column)
-    other = condition.renamed("a", "b")
     high = rng.random() < 0.6
-    word, function = ("highest", "MAX") if high else ("lowest", "MIN")
     label, name, key = f"a.{table.label.sql}", f"a.{column.sql}", f"a.{group.sql}"
-    best = f"SELECT {function}(b.{column.sql}) FROM {table.sql} b WHERE b.{group.sql} = {key}"
-    rank = f"RANK() OVER (PARTITION BY {key} ORDER BY {name}{' DESC' if high else ''})"
+    is_best, rank = best(table, "a", group.sql, column, condition, high=high)
     return Form(
-        f"For each {group.phrase}, which of the {condition.after(table.plural)} has the {word} {column.phrase}? In "
-        f"case of a tie, return all of them. Omit each {group.phrase} without such {table.plural}. Return the "
+        f"For each {group.phrase}, which of the {condition.after(table.plural)} has the "
+        f"{'highest' if high else 'lowest'} {column.phrase}? In case of a tie, return all of them. Omit each "
+        f"{group.phrase} without such {table.plural}. Return the "
         f"{group.phrase}, the {table.label.phrase} and the {column.phrase}.",
-        f"SELECT {key}, {label}, {name} FROM {table.sql} a WHERE {name} = "
-        f"({best}{f' AND {other}' if other else ''}){condition.also()}",
+        f"SELECT {key}, {label}, {name} FROM {table.sql} a WHERE {is_best}",
         f"SELECT g, l, v FROM (SELECT {key} AS g, {label} AS l, {name} AS v, {rank} AS place FROM {table.sql} "
         f"a{condition.where(alternative=True)}) WHERE place = 1",
     )
 
 
 def _both_or_but_not(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent, label = tables.child, tables.parent, tables.label
     column = rng.choice([*child.categories, *child.dates])
     one = two = column_filter(rng, column, "y")
     while two == one:
         two = column_filter(rng, column, "y")
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     both = rng.random() < 0.5
     word, operation = ("and also at least one", "INTERSECT") if both else ("but no", "EXCEPT")
-    rows = f"SELECT {label} FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key} WHERE"
-    exists = f"EXISTS (SELECT 1 FROM {child.sql} y WHERE {key} = x.{parent.key} AND "
+    rows = f"SELECT {label} FROM {tables.joined} WHERE"
     negation = "" if both else "NOT "
     return Form(
         f"Which {parent.plural} have at least one {one.after(child.singular)} {word} {two.after(child.singular)}? "
         f"Return the {parent.label.phrase}, each once.",
         f"{rows} {one.sql} {operation} {rows} {two.sql}",
-        f"SELECT {label} FROM {parent.sql} x WHERE {exists}{one.alternative}) AND {negation}{exists}{two.alternative})",
+        f"SELECT {label} FROM {parent.sql} x WHERE {tables.exists(one.also(alternative=True))} AND "
+        f"{negation}{tables.exists(two.also(alternative=True))}",
     )
 
 
@@ -151,86 +150,79 @@ def _two_levels(rng: Random, schema: Schema) -> Form:
 
 
 def _latest(rng: Random, schema: Schema) -> Form:
-    child, parent = schema.event, schema.unit
+    tables = Pair(schema.event, schema.unit)
+    child, parent, key, label = tables.child, tables.parent, tables.key, tables.label
     date = child.dates[0]
     condition = make_filter(rng, child, "y", 1, exclude=date)
     last = rng.random() < 0.6
-    word, function = ("latest", "MAX") if last else ("earliest", "MIN")
-    key, label, name = f"y.{child.parent_key}", f"x.{parent.label.sql}", f"y.{date.sql}"
-    other = condition.renamed("y", "o")
-    best = f"SELECT {function}(o.{date.sql}) FROM {child.sql} o WHERE o.{child.parent_key} = {key}"
-    rank = f"RANK() OVER (PARTITION BY {key} ORDER BY {name}{' DESC' if last else ''})"
+    word = "latest" if last else "earliest"
+    is_best, rank = best(child, "y", child.parent_key, date, condition, high=last)
     return Form(
         f"For each {parent.singular}, which of the {parent.singular}'s {condition.after(child.plural)} has the {word} "
         f"{date.phrase}? In case of a tie, return all of them. Return the {parent.label.phrase} of the "
         f"{parent.singular} and the {child.label.phrase} of the {child.singular}.",
-        f"SELECT {label}, y.{child.label.sql} FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key} WHERE "
-        f"{name} = ({best}{f' AND {other}' if other else ''}){condition.also()}",
+        f"SELECT {label}, y.{child.label.sql} FROM {tables.joined} WHERE {is_best}",
         f"SELECT {label}, c FROM (SELECT {key} AS k, y.{child.label.sql} AS c, {rank} AS place FROM {child.sql} "
         f"y{condition.where(alternative=True)}) JOIN {parent.sql} x ON x.{parent.key} = k WHERE place = 1",
     )
 
 
 def _top_parents(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     column, count = number_of(rng, child), rng.randint(2, 4)
     if is_year(column):
         return _days(rng, schema)
     condition = make_filter(rng, child, "y", 1, exclude=column)
-    key, label, name = f"y.{child.parent_key}", f"x.{parent.label.sql}", f"y.{column.sql}"
-    groups = f"SELECT {key} AS k, SUM({name}) AS s FROM {child.sql} y{condition.where(alternative=True)} GROUP BY 1"
+    total = f"SUM(y.{column.sql})"
     return Form(
         f"Which {count} {parent.plural} have the highest total {column.phrase} of their "
         f"{condition.after(child.plural)}? Omit {parent.plural} without such {child.plural}. Return the "
         f"{parent.label.phrase} and the total, sorted by total in descending order and then by {parent.label.phrase}. "
         f"In case of a tie, the rows that come first in this order count. If there are fewer than {count}, return all.",
-        f"SELECT {label}, SUM({name}) AS s FROM {parent.sql} x JOIN {child.sql} y ON {key} = "
-        f"x.{parent.key}{condition.where()} GROUP BY x.{parent.key} ORDER BY s DESC, {label} LIMIT {count}",
-        f"SELECT {label}, s FROM ({groups}) JOIN {parent.sql} x ON x.{parent.key} = k ORDER BY -s, 1 LIMIT {count}",
+        f"{tables.per_parent(f'{total} AS s', condition)} ORDER BY s DESC, {tables.label} LIMIT {count}",
+        f"{tables.from_groups(total, condition, 's')} ORDER BY -s, 1 LIMIT {count}",
         ordered=True,
     )
 
 
 def _days(rng: Random, schema: Schema) -> Form:
-    child, parent = rng.choice([(child, parent) for child, parent in schema.pairs if child.role == EVENT])
+    tables = Pair(*rng.choice([(child, parent) for child, parent in schema.pairs if child.role == EVENT]))
+    child, parent = tables.child, tables.parent
     end, start = child.end, child.dates[0]
     condition = make_filter(rng, child, "y", 1, exclude=end)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     days = f"julianday(y.{end.sql}) - julianday(y.{start.sql})"
-    groups = (
-        f"SELECT {key} AS k, SUM({days}) / COUNT({days}) AS v FROM {child.sql} y{condition.where(alternative=True)}"
-    )
     return Form(
         f"For each {parent.singular}, what is the average number of days from the {start.phrase} to the {end.phrase} "
         f"of the {parent.singular}'s {condition.after(child.plural)}? Ignore {child.plural} that have not ended, and "
         f"omit {parent.plural} without others. Return the {parent.label.phrase} and the average.",
-        f"SELECT {label}, AVG({days}) FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key} WHERE "
-        f"y.{end.sql} IS NOT NULL{condition.also()} GROUP BY x.{parent.key}",
-        f"SELECT {label}, v FROM ({groups} GROUP BY 1) JOIN {parent.sql} x ON x.{parent.key} = k WHERE v IS NOT NULL",
+        f"SELECT {tables.label}, AVG({days}) FROM {tables.joined} WHERE y.{end.sql} IS NOT NULL{condition.also()} "
+        f"GROUP BY x.{parent.key}",
+        f"{tables.from_groups(f'SUM({days}) / COUNT({days})', condition)} WHERE v IS NOT NULL",
     )
 
 
 def _share(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     condition = column_filter(rng, rng.choice([*child.categories, number_of(rng, child)]), "y")
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     case = f"SUM(CASE WHEN {condition.sql} THEN 1.0 ELSE 0 END) / COUNT(*)"
     return Form(
         f"For each {parent.singular}, what share of the {parent.singular}'s {child.plural} (from 0 to 1) are "
         f"{child.plural} {condition.text}? Omit {parent.plural} without {child.plural}. Return the "
         f"{parent.label.phrase} and the share.",
-        f"SELECT {label}, {case} FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key} GROUP BY "
-        f"x.{parent.key}",
-        f"SELECT {label}, (SELECT AVG({condition.alternative}) FROM {child.sql} y WHERE {key} = x.{parent.key}) FROM "
-        f"{parent.sql} x WHERE x.{parent.key} IN (SELECT {key} FROM {child.sql} y)",
+        tables.per_parent(case, Filter()),
+        f"SELECT {tables.label}, (SELECT AVG({condition.alternative}) FROM {child.sql} y WHERE {tables.match}) FROM "
+        f"{parent.sql} x WHERE x.{parent.key} IN (SELECT {tables.key} FROM {child.sql} y)",
     )
 
 
 def _above_siblings(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent, key = tables.child, tables.parent, tables.key
     column = number_of(rng, child)
     condition = make_filter(rng, child, "y", 1, exclude=column)
-    key, name = f"y.{child.parent_key}", f"y.{column.sql}"
+    name = f"y.{column.sql}"
     average = f"SELECT AVG(o.{column.sql}) FROM {child.sql} o WHERE o.{child.parent_key} = {key}"
     groups = f"SELECT o.{child.parent_key} AS k, AVG(o.{column.sql}) AS v FROM {child.sql} o GROUP BY 1"
     omit = f" Omit {child.plural} without {parent.singular}." if child.optional else ""
@@ -245,22 +237,22 @@ def _above_siblings(rng: Random, schema: Schema) -> Form:
 
 
 def _per_month(rng: Random, schema: Schema) -> Form:
-    child, parent = schema.event, schema.unit
+    tables = Pair(schema.event, schema.unit)
+    child, parent = tables.child, tables.parent
     date, column = child.dates[0], rng.choice(parent.categories)
     condition = column_filter(rng, column, "x")
-    key, name = f"y.{child.parent_key}", f"y.{date.sql}"
+    name = f"y.{date.sql}"
     month = rng.random() < 0.4
     unit, pattern, length = ("month", "%Y-%m", 7) if month else ("year", "%Y", 4)
     fewest = rng.randint(2, 4)
-    rows = (
-        f"FROM {child.sql} y WHERE {key} IN (SELECT x.{parent.key} FROM {parent.sql} x WHERE {condition.alternative})"
-    )
+    parents = f"SELECT x.{parent.key} FROM {parent.sql} x WHERE {condition.alternative}"
+    rows = f"FROM {child.sql} y WHERE {tables.key} IN ({parents})"
     return Form(
         f"In which {unit}s, by {date.phrase}, did at least {fewest} {child.plural} take place that belong to "
         f"{parent.plural} {condition.text}? Return the {unit} as {'YYYY-MM' if month else 'YYYY'} and the number, "
         f"sorted by {unit}.",
-        f"SELECT strftime('{pattern}', {name}) AS t, COUNT(*) FROM {child.sql} y JOIN {parent.sql} x ON x.{parent.key} "
-        f"= {key} WHERE {condition.sql} GROUP BY t HAVING COUNT(*) >= {fewest} ORDER BY t",
+        f"SELECT strftime('{pattern}', {name}) AS t, COUNT(*) FROM {tables.rows_with_parent} WHERE "
+        f"{condition.sql} GROUP BY t HAVING COUNT(*) >= {fewest} ORDER BY t",
         f"SELECT t, n FROM (SELECT substr({name}, 1, {length}) AS t, COUNT(*) AS n {rows} GROUP BY 1) WHERE n > "
         f"{fewest - 1} ORDER BY t",
         ordered=True,

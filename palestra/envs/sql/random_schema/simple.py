@@ -13,6 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from palestra.envs.sql.random_schema.filters import make_filter
+from palestra.envs.sql.random_schema.pairs import pair
 from palestra.envs.sql.random_schema.schema import Column, Schema, Table, an
 
 AGGREGATES = {"average": "AVG", "total": "SUM", "lowest": "MIN", "highest": "MAX"}
@@ -43,11 +44,6 @@ def aggregate_of(rng: Random, column: Column) -> tuple[str, str]:
 
 def is_year(column: Column) -> bool:
     return column.phrase.endswith(" year")
-
-
-def pair(rng: Random, schema: Schema) -> tuple[Table, Table]:
-    """Return a table and its parent."""
-    return rng.choice(schema.pairs)
 
 
 def returned(table: Table, column: Column) -> str:
@@ -173,127 +169,121 @@ def _sorted(rng: Random, schema: Schema) -> Form:
 
 
 def _of_named_parent(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     name = rng.choice(schema.labels[parent.role]).replace("'", "''")
     condition = make_filter(rng, child, "y")
-    own = f"x.{parent.label.sql} = '{name}'"
-    key = f"y.{child.parent_key}"
+    own = f"{tables.label} = '{name}'"
     keys = f"(SELECT x.{parent.key} FROM {parent.sql} x WHERE {own})"
     return Form(
         f"How many {condition.after(child.plural)} belong to the {parent.singular} with the {parent.label.phrase} "
         f"{name.replace(chr(39) * 2, chr(39))}? Return one number.",
-        f"SELECT COUNT(*) FROM {child.sql} y JOIN {parent.sql} x ON x.{parent.key} = {key} WHERE "
-        f"{own}{condition.also()}",
-        f"SELECT COUNT(*) FROM {child.sql} y WHERE {key} IN {keys}{condition.also(alternative=True)}",
+        f"SELECT COUNT(*) FROM {tables.rows_with_parent} WHERE {own}{condition.also()}",
+        f"SELECT COUNT(*) FROM {child.sql} y WHERE {tables.key} IN {keys}{condition.also(alternative=True)}",
     )
 
 
 def _with_parent(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     condition, other = make_filter(rng, child, "y"), make_filter(rng, parent, "x", 1, least=1)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     both = f"{other.alternative}{condition.also(alternative=True)}"
+    names = f"y.{child.label.sql}, {tables.label}"
     clause = f"{condition.text} and that belong" if condition.text else "that belong"
     return Form(
         f"List the {child.plural} {clause} to {an(other.after(parent.singular))}. Return the {child.label.phrase} of "
         f"the {child.singular} and the {parent.label.phrase} of the {parent.singular}.",
-        f"SELECT y.{child.label.sql}, {label} FROM {child.sql} y JOIN {parent.sql} x ON x.{parent.key} = {key} WHERE "
-        f"{other.sql}{condition.also()}",
-        f"SELECT y.{child.label.sql}, {label} FROM {parent.sql} x, {child.sql} y WHERE {key} = x.{parent.key} AND "
-        f"{both}",
+        f"SELECT {names} FROM {tables.rows_with_parent} WHERE {other.sql}{condition.also()}",
+        f"SELECT {names} FROM {parent.sql} x, {child.sql} y WHERE {tables.match} AND {both}",
     )
 
 
 def _left_count(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     condition, other = make_filter(rng, child, "y"), make_filter(rng, parent, "x", 1)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     return Form(
         f"For each {other.after(parent.singular)}, how many {condition.after(child.plural)} belong to the "
         f"{parent.singular}? Include {parent.plural} without such {child.plural}, with the number 0. Return the "
         f"{parent.label.phrase} and the number.",
-        f"SELECT {label}, COUNT(y.{child.key}) FROM {parent.sql} x LEFT JOIN {child.sql} y ON {key} = "
-        f"x.{parent.key}{condition.also()}{other.where()} GROUP BY x.{parent.key}",
-        f"SELECT {label}, (SELECT COUNT(*) FROM {child.sql} y WHERE {key} = "
-        f"x.{parent.key}{condition.also(alternative=True)}) FROM {parent.sql} x{other.where(alternative=True)}",
+        f"SELECT {tables.label}, COUNT(y.{child.key}) FROM {parent.sql} x LEFT JOIN {child.sql} y ON "
+        f"{tables.match}{condition.also()}{other.where()} GROUP BY x.{parent.key}",
+        f"SELECT {tables.label}, {tables.count(condition)} FROM {parent.sql} x{other.where(alternative=True)}",
     )
 
 
 def _per_parent(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     column = number_of(rng, child)
     condition = make_filter(rng, child, "y", exclude=column)
     word, function = aggregate_of(rng, column)
-    key, label, name = f"y.{child.parent_key}", f"x.{parent.label.sql}", f"y.{column.sql}"
-    other = AVERAGE.format(name) if function == "AVG" else f"{function}({name})"
-    groups = f"SELECT {key} AS k, {other} AS v FROM {child.sql} y{condition.where(alternative=True)} GROUP BY 1"
+    name = f"y.{column.sql}"
     return Form(
         f"For each {parent.singular}, what is the {word} {column.phrase} of the {parent.singular}'s "
         f"{condition.after(child.plural)}? Omit {parent.plural} without such {child.plural}. Return the "
         f"{parent.label.phrase} and the {word}.",
-        f"SELECT {label}, {function}({name}) FROM {parent.sql} x JOIN {child.sql} y ON {key} = "
-        f"x.{parent.key}{condition.where()} GROUP BY x.{parent.key}",
-        f"SELECT {label}, v FROM ({groups}) AS g JOIN {parent.sql} x ON x.{parent.key} = k",
+        tables.per_parent(f"{function}({name})", condition),
+        tables.from_groups(AVERAGE.format(name) if function == "AVG" else f"{function}({name})", condition),
     )
 
 
 def _without_children(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     condition, other = make_filter(rng, child, "y"), make_filter(rng, parent, "x", 1)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
     text = f"Which {parent.plural} have no {condition.after(child.singular)}?"
     if other.text:
         text = f"Which of the {other.after(parent.plural)} have no {condition.after(child.singular)}?"
     return Form(
         f"{text} Return the {parent.label.phrase}.",
-        f"SELECT {label} FROM {parent.sql} x WHERE NOT EXISTS (SELECT 1 FROM {child.sql} y WHERE {key} = "
-        f"x.{parent.key}{condition.also()}){other.also()}",
-        f"SELECT {label} FROM {parent.sql} x LEFT JOIN {child.sql} y ON {key} = "
-        f"x.{parent.key}{condition.also(alternative=True)} WHERE y.{child.key} IS NULL{other.also(alternative=True)}",
+        f"SELECT {tables.label} FROM {parent.sql} x WHERE NOT {tables.exists(condition.also())}{other.also()}",
+        f"SELECT {tables.label} FROM {parent.sql} x LEFT JOIN {child.sql} y ON "
+        f"{tables.match}{condition.also(alternative=True)} WHERE y.{child.key} IS NULL{other.also(alternative=True)}",
     )
 
 
 def _having(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     condition = make_filter(rng, child, "y", 1)
     count = rng.randint(2, 4)
-    key, label = f"y.{child.parent_key}", f"x.{parent.label.sql}"
-    inner = f"SELECT COUNT(*) FROM {child.sql} y WHERE {key} = x.{parent.key}{condition.also(alternative=True)}"
     return Form(
         f"Which {parent.plural} have at least {count} {condition.after(child.plural)}? Return the "
         f"{parent.label.phrase} and the number of such {child.plural}.",
-        f"SELECT {label}, COUNT(*) FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key}{condition.where()} "
-        f"GROUP BY x.{parent.key} HAVING COUNT(*) >= {count}",
-        f"SELECT n, c FROM (SELECT {label} AS n, ({inner}) AS c FROM {parent.sql} x) WHERE c > {count - 1}",
+        f"{tables.per_parent('COUNT(*)', condition)} HAVING COUNT(*) >= {count}",
+        f"SELECT n, c FROM (SELECT {tables.label} AS n, {tables.count(condition)} AS c FROM {parent.sql} x) WHERE c > "
+        f"{count - 1}",
     )
 
 
 def _distinct_parents(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     column = rng.choice(parent.categories)
     condition = make_filter(rng, child, "y", least=1)
-    key, name = f"y.{child.parent_key}", f"x.{column.sql}"
+    name = f"x.{column.sql}"
     return Form(
         f"Which values does the {column.phrase} of the {parent.plural} that have at least one "
         f"{condition.after(child.singular)} have? Return each value once.",
-        f"SELECT DISTINCT {name} FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key}{condition.where()}",
-        f"SELECT {name} FROM {parent.sql} x WHERE x.{parent.key} IN (SELECT {key} FROM {child.sql} "
+        f"SELECT DISTINCT {name} FROM {tables.joined}{condition.where()}",
+        f"SELECT {name} FROM {parent.sql} x WHERE x.{parent.key} IN (SELECT {tables.key} FROM {child.sql} "
         f"y{condition.where(alternative=True)}) GROUP BY {name}",
     )
 
 
 def _parent_category(rng: Random, schema: Schema) -> Form:
-    child, parent = pair(rng, schema)
+    tables = pair(rng, schema)
+    child, parent = tables.child, tables.parent
     column = rng.choice(parent.categories)
     condition = make_filter(rng, child, "y", 1)
-    key, name = f"y.{child.parent_key}", f"x.{column.sql}"
-    rows = f"FROM {child.sql} y JOIN {parent.sql} x ON x.{parent.key} = {key}{condition.where(alternative=True)}"
+    name = f"x.{column.sql}"
+    rows = f"FROM {tables.rows_with_parent}{condition.where(alternative=True)}"
     return Form(
         f"For each {column.phrase} of the {parent.plural}, how many {condition.after(child.plural)} belong to "
         f"{parent.plural} with this {column.phrase}? Omit each {column.phrase} without such {child.plural}. Return the "
         f"{column.phrase} and the number.",
-        f"SELECT {name}, COUNT(*) FROM {parent.sql} x JOIN {child.sql} y ON {key} = x.{parent.key}{condition.where()} "
-        f"GROUP BY {name}",
+        f"SELECT {name}, COUNT(*) FROM {tables.joined}{condition.where()} GROUP BY {name}",
         f"SELECT DISTINCT {name}, COUNT(*) OVER (PARTITION BY {name}) {rows}",
     )
 
