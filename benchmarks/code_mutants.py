@@ -16,7 +16,7 @@ import copy
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -75,7 +75,7 @@ class Task:
     """A generated program with its hidden tests and a function that samples further inputs."""
 
     source: str
-    tests: tuple[CallTest, ...]
+    tests: Sequence[CallTest]
     sample: Callable[[Random], Args]
 
 
