@@ -3,8 +3,8 @@
 Several scorers pass the agent's answer to `eval` or to sympy's parser, which also executes code. The replacements
 restrict `eval` to literals, and the parser to arithmetic and named functions with small exponents. Generators that
 depend on the current date are made deterministic, and generators that may not terminate are stopped. The Game of Life
-is simulated with numpy, which computes the same boards faster. A number sequence ends at the first term that is too
-large.
+is simulated with numpy, and knight swaps are searched for among tuples, which gives the same items faster. A number
+sequence ends at the first term that is too large.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from collections import deque
 from collections.abc import Callable
 from datetime import date
 from fractions import Fraction
@@ -46,6 +47,7 @@ def install() -> None:
     life = _module("algorithmic.game_of_life")
     life.cpl = _FastLife(life.cpl)
     _module("cognition.rubiks_cube").RubiksCubeDataset.expand_moves = _expand_moves
+    _module("games.knight_swap").KnightSwapLogic.solve_swap = staticmethod(_solve_swap)
     rule = _module("cognition.number_sequences").PatternRule
     rule.apply = _bounded_rule(rule.apply)
 
@@ -87,6 +89,41 @@ def _expand_moves(_: Any, text: str) -> str:
     if None in matches:
         raise ValueError("not a sequence of turns")
     return " ".join(match[1] for match in matches if match is not None for _ in range(int(match[2] or 1)))
+
+
+def _solve_swap(
+    board: dict[str, list[str]], pieces: dict[str, str | None], start_turn: str = "w"
+) -> list[tuple[str, str, str]] | None:
+    """Return the shortest sequence of moves that swaps the knights, or None.
+
+    The package does the same with a data class for each state, whose hash takes most of the time. The order in which
+    states are visited, and so the solution, is the same.
+    """
+    white = frozenset(square for square, piece in pieces.items() if piece == "w")
+    black = frozenset(square for square, piece in pieces.items() if piece == "B")
+    start = (white, black, start_turn)
+    before: dict[Any, Any] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        if state[0] == black and state[1] == white:
+            moves = []
+            while before[state] is not None:
+                state, move = before[state]
+                moves.append(move)
+            return moves[::-1]
+        whites, blacks, turn = state
+        moving, other = (whites, "B") if turn == "w" else (blacks, "w")
+        for square in moving:
+            for target in board[square]:
+                if target in whites or target in blacks:
+                    continue
+                moved = frozenset(place if place != square else target for place in moving)
+                after = (moved, blacks, other) if turn == "w" else (whites, moved, other)
+                if after not in before:
+                    before[after] = (state, (turn, square, target))
+                    queue.append(after)
+    return None
 
 
 def _bounded_rule(apply: Callable[[Any, list[int], int], int]) -> Callable[[Any, list[int], int], int]:

@@ -10,11 +10,13 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 import palestra
+from palestra.envs.rg import overrides
 from palestra.envs.rg.dataset import ReasoningGym
 from palestra.envs.rg.levels import RATES
 from palestra.envs.rg.process_pool import GymProcessPool, shared_pool
@@ -104,6 +106,21 @@ def test_number_sequences_are_those_of_the_package_without_huge_terms() -> None:
     )
     assert same
     assert largest < 10**400  # the largest term after one rule is applied to a term of at most 1,000
+
+
+def test_swapped_knights_move_as_in_the_package() -> None:
+    from reasoning_gym.games.knight_swap import KnightSwapLogic  # type: ignore[import-untyped]  # it has no type hints
+
+    solved = 0
+    for seed in range(12):
+        rng = Random(seed)
+        board = KnightSwapLogic.generate_board(rng.randint(6, 9), rng)
+        pieces: dict[str, str | None] = dict(zip(rng.sample(list(board), 4), "wwBB", strict=True))
+        for turn in "wB":
+            moves = overrides._solve_swap(board, pieces, turn)
+            assert moves == KnightSwapLogic.solve_swap(board, pieces, turn)
+            solved += moves is not None
+    assert solved
 
 
 # Failing scorers
