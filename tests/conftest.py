@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
@@ -42,6 +43,41 @@ FIRST = {
     "training/test_distributed.py",
     "vector/test_ray.py",
 }
+TAUGHT = {
+    "env": "game:GuessTheNumber-v0-easy",
+    "model": "default:0.1M",
+    "steps": 1,
+    "episodes": 16,
+    "group_size": 4,
+    "warm_start": 256,
+    "warm_epochs": 3,
+    "warm_batch": 16,
+    "warm_lr": 1e-2,
+    "lr": 1e-9,
+    "eval_episodes": 8,
+    "max_tokens": 8,
+    "threads": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a run whose model was trained on the random player's games, so that its own returns vary.
+
+    The first worker that needs it trains it, and the others read it from the folder that all workers share.
+    """
+    root = tmp_path_factory.getbasetemp()
+    folder = (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root) / "taught"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            from palestra.training import train
+            from palestra.training.recipe import from_mapping
+
+            train(from_mapping({**TAUGHT, "out": str(folder / "run")}))
+            (folder / "done").touch()
+    return str(folder / "run")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -265,16 +265,16 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
     assert "resumed" not in capsys.readouterr().err
 
 
-LONG = [*TINY, "--steps", "6", "--warm-start", "256", "--warm-lr", "0.01", "--out", "run"]
+LONG = [*TINY, "--steps", "5", "--warm-start", "0", "--max-tokens", "8", "--out", "run"]
 # SIGINT is tested in a new process, because the program must set its own handler.
 START = {signal.SIGINT: subprocess.Popen, signal.SIGKILL: warm_process.Popen}
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def uninterrupted(taught: str, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return the curve of an uninterrupted run."""
     out = tmp_path_factory.mktemp("uninterrupted") / "run"
-    assert main(["train", *LONG, "--out", str(out), "--quiet"]) == 0
+    assert main(["train", *LONG, "--model", taught, "--out", str(out), "--quiet"]) == 0
     rows = curve(str(out))
     assert all(row["signal"] for row in rows if row["step"] >= 0), "a run that learns nothing resumes trivially"
     return rows
@@ -283,9 +283,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, An
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_stopped_run_resumes_with_the_same_command(
-    number: signal.Signals, uninterrupted: list[dict[str, Any]]
+    number: signal.Signals, taught: str, uninterrupted: list[dict[str, Any]]
 ) -> None:
-    command = [sys.executable, "-m", "palestra", "train", *LONG]
+    command = [sys.executable, "-m", "palestra", "train", *LONG, "--model", taught]
     start: Any = START[number]
     process = start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not process.stdout.readline().startswith("step 3/"):
@@ -298,15 +298,15 @@ def test_a_stopped_run_resumes_with_the_same_command(
         assert "run the same command to continue" in errors
         assert Path("run/report.html").exists()
     assert len(curve("run")) < len(uninterrupted)
-    assert main(["train", *LONG, "--quiet"]) == 0
+    assert main([*command[3:], "--quiet"]) == 0
     assert curve("run") == uninterrupted
 
 
 @pytest.mark.slow
-def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None:
+def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused(taught: str) -> None:
     controller, terminal = pty.openpty()
     env = os.environ | {"TERM": "xterm"}
-    command = [sys.executable, "-m", "palestra", "train", *LONG, "--out", "tty"]
+    command = [sys.executable, "-m", "palestra", "train", *LONG, "--model", taught, "--out", "tty"]
     process = warm_process.Popen(command, stdout=terminal, stderr=terminal, env=env)
     os.close(terminal)
     text, refused = "", None
@@ -316,10 +316,10 @@ def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused() -> None
         except OSError:  # the other end of the terminal is closed
             break
         if "evaluated" in text and refused is None:  # after the first status block was printed
-            refused = main(["train", *LONG, "--out", "tty"])
+            refused = main(command[3:])
     os.close(controller)
     assert process.wait(timeout=60) == 0
-    assert "step 6/6 ━━━━━━━━━━━━" in text
+    assert "step 5/5 ━━━━━━━━━━━━" in text
     assert "\x1b[" in text
     *_, result, final = text.rstrip().splitlines()
     assert result.startswith("tty: success")

@@ -27,16 +27,16 @@ def _slow_env() -> None:
         palestra.register(ENV, "tests.training.slow_env:SlowGuess")
 
 
-def _run(folder: Path, **settings: Any) -> list[dict[str, Any]]:
+def _run(folder: Path, model: str, **settings: Any) -> list[dict[str, Any]]:
     config = from_mapping(
         {
             "env": ENV,
-            "model": "default:0.1M",
+            "model": model,
             "out": str(folder),
             "steps": 5,
             "episodes": 16,
             "concurrency": 40,
-            "warm_start": 96,
+            "max_tokens": 8,
             "eval_every": 0,
             "eval_episodes": 4,
             "asynchronous": True,
@@ -56,9 +56,9 @@ def _learned_from(folder: Path, step: int) -> list[Trajectory]:
     ("staleness", "concurrency"), [(0, 40), (1, 40), (3, 7), (3, 40), (3, 400)], ids=lambda number: str(number)
 )
 def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
-    staleness: int, concurrency: int, tmp_path: Path
+    staleness: int, concurrency: int, taught: str, tmp_path: Path
 ) -> None:
-    rows = _run(tmp_path, staleness=staleness, concurrency=concurrency)
+    rows = _run(tmp_path, taught, staleness=staleness, concurrency=concurrency)
     assert [row["step"] for row in rows] == list(range(5))
     assert all(row["staleness_max"] <= staleness for row in rows)
     assert any(row["staleness_max"] for row in rows) == bool(staleness)  # staleness occurs whenever it is allowed
@@ -70,16 +70,18 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
     assert len(first) == 16  # including the slow episodes
 
 
-def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(tmp_path: Path) -> None:
+def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(taught: str, tmp_path: Path) -> None:
     """Delay the end of the first episode until three steps are done, and check that the fourth step waits for it."""
     seed = child_seed(0, "train")
     sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
-    rows = _run(tmp_path, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
+    rows = _run(tmp_path, taught, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
     assert [step for step in range(5) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
     assert rows[3]["staleness_max"] == 3
 
 
-def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampling_weights_change_only_between_steps(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Check that the sampler's weights change only between steps, when they become equal to the learner's weights."""
     seen: list[tuple[bool, bool]] = []
     moved = 0
@@ -96,22 +98,21 @@ def test_sampling_weights_change_only_between_steps(tmp_path: Path, monkeypatch:
         return metrics
 
     monkeypatch.setattr(async_trainer, "reinforcement_step", watched)
-    enough = {"warm_start": 600, "warm_batch": 8, "warm_epochs": 1}  # so that returns differ and advantages are nonzero
-    _run(tmp_path, steps=3, episodes=64, concurrency=128, save_every=1000, **enough)
+    _run(tmp_path, taught, steps=3, episodes=32, concurrency=64, save_every=1000)
     assert seen == [(True, True)] * 3
     assert moved
 
 
 def test_stale_samples_have_log_probs_at_the_sampling_temperature(taught: str, tmp_path: Path) -> None:
     """Train with a learning rate of zero, so that a stale token has the same log-prob when it is trained on."""
-    rows = _run(tmp_path, model=taught, steps=3, temperature=0.7, lr=0.0, group_size=1, max_tokens=8)
+    rows = _run(tmp_path, taught, steps=3, temperature=0.7, lr=0.0, group_size=1)
     weights = [row["is_weight_max"] for row in rows if "is_weight_max" in row]
     assert weights
     assert weights == pytest.approx([1.0] * len(weights), abs=1e-3)
 
 
-def test_groups_stay_complete(tmp_path: Path) -> None:
-    _run(tmp_path, algorithm="grpo", group_size=4, staleness=1, steps=3)
+def test_groups_stay_complete(taught: str, tmp_path: Path) -> None:
+    _run(tmp_path, taught, algorithm="grpo", group_size=4, staleness=1, steps=3)
     for step in range(3):
         members: dict[tuple[int, int], list[int]] = {}
         for episode in read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"):
@@ -120,6 +121,6 @@ def test_groups_stay_complete(tmp_path: Path) -> None:
         assert len(members) == 4
 
 
-def test_a_stopped_run_resumes(tmp_path: Path) -> None:
-    assert len(_run(tmp_path, steps=2)) == 2
-    assert [row["step"] for row in _run(tmp_path, steps=4)] == [0, 1, 2, 3]
+def test_a_stopped_run_resumes(taught: str, tmp_path: Path) -> None:
+    assert len(_run(tmp_path, taught, steps=2)) == 2
+    assert [row["step"] for row in _run(tmp_path, taught, steps=4)] == [0, 1, 2, 3]

@@ -1,10 +1,10 @@
-"""Test that training with two processes (torchrun, CPU) has the same results as with one."""
+"""Test that training with two processes on a CPU has the same results as with one."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from palestra.rollout import read
 from palestra.training import train
 from palestra.training.distributed import DistributedContext, connect, without_tokens
 from palestra.training.recipe import from_mapping
+from tests import warm_process
 from tests.training.helpers import batch
 from tests.training.test_offline import played, write
 from tests.training.test_offline import tiny as offline
@@ -55,13 +56,20 @@ for values in json.loads(sys.argv[1]):
 """
 
 
-def torchrun(configs: list[dict[str, Any]], script: Path) -> None:
+def train_in_two_processes(configs: list[dict[str, Any]], script: Path) -> None:
+    """Train in two processes with the variables that torchrun sets; torchrun itself would import torch once more."""
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        [*command, json.dumps(configs)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    processes = []
+    for rank in ("0", "1"):
+        variables = {**shared, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"}
+        with (script.parent / f"errors-{rank}").open("w") as errors:
+            command = [sys.executable, str(script), json.dumps(configs)]
+            processes.append(warm_process.Popen(command, stdout=errors, stderr=errors, env=variables))
+    codes = [process.wait() for process in processes]
+    assert codes == [0, 0], [(script.parent / f"errors-{rank}").read_text()[-3000:] for rank in "01"]
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -71,14 +79,14 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Train all configs with one torchrun call, because starting processes is slow, and return the configs."""
+    """Train all configs in the same two processes, because starting processes is slow, and return the configs."""
     folder = tmp_path_factory.mktemp("two")
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
     configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
     preferring = offline(folder / "dpo", algorithm="dpo", data=str(folder / "stores"), steps=2, threads=1)
     configs["dpo"] = preferring.to_dict()
-    torchrun(list(configs.values()), folder / "run.py")
+    train_in_two_processes(list(configs.values()), folder / "run.py")
     return configs
 
 
