@@ -76,7 +76,7 @@ def train_to_target(folder: Path, args: argparse.Namespace, *, asynchronous: boo
             "env_kwargs": json.dumps({"median": args.median, "tail": args.tail}),
         }
     )
-    run = train(config, resume=False, log=print)
+    run = train(config, overwrite=True, log=print)
     steps = [row for row in run.rows if row["step"] >= 0]
     seconds = sum(v for row in steps for k, v in row.items() if k in PHASES)
     ages = [row["staleness_mean"] for row in steps]

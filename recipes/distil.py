@@ -43,7 +43,7 @@ def main() -> None:
     def learn(name: str, model: str, **settings: Any) -> str:
         shared = {"env": GAME, "optimizer": "muon", "max_tokens": 8, "eval_episodes": args.eval_episodes}
         own = {"model": model, "out": str(args.out / name), "eval_every": 0, **settings}
-        run = train(from_mapping({**shared, **own}), resume=False, log=print)
+        run = train(from_mapping({**shared, **own}), overwrite=True, log=print)
         rates.setdefault("untrained model", run.first_success or 0.0)
         rates[f"after {name}"] = run.last_success or 0.0
         return str(run.folder / "last")

@@ -103,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
         if "://" not in name:
             get_spec(name)  # raises UnknownEnv before the model is loaded
     if os.environ.get("RANK", "0") != "0":  # under torchrun only rank 0 locks the folder and prints output
-        _train(config, view=console.Silent(), resume=not args.overwrite, report=False)
+        _train(config, view=console.Silent(), overwrite=args.overwrite, report=False)
         return 0
     _check_folder(folder, resume=args.resume)
     view = _view(args, config)
     before = [] if args.overwrite else read(folder / FILE)
     try:
-        done = _train(config, view=view, resume=not args.overwrite)
+        done = _train(config, view=view, overwrite=args.overwrite)
     except KeyboardInterrupt:
         print(f"\n{_interrupted(folder)}", file=sys.stderr)
         if holds_run(folder):
@@ -217,7 +217,7 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
 # Training
 
 
-def _train(config: TrainConfig, *, view: console.View, resume: bool, report: bool = True) -> TrainingRun:
+def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: bool = True) -> TrainingRun:
     for module in ("torch", "transformers"):
         require(module, extra="train")
     quiet_libraries()
@@ -238,7 +238,7 @@ def _train(config: TrainConfig, *, view: console.View, resume: bool, report: boo
             _report(folder, picture=False)  # curve.png is rendered only at the end
 
     try:
-        return train(config, resume=resume, log=view.note, on_metrics=on_metrics, progress=False)
+        return train(config, overwrite=overwrite, log=view.note, on_metrics=on_metrics, progress=False)
     except OSError as err:
         if isinstance(err, (PalestraError, BrokenPipeError)):
             raise

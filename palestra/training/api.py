@@ -29,7 +29,7 @@ def train(
     *,
     env: EnvSource | Sequence[EnvSource] | Mapping[str, float] | None = None,
     algorithm: str | AlgorithmConfig | Algorithm[Any] | type[Algorithm[Any]] | None = None,
-    resume: bool = True,
+    overwrite: bool = False,
     log: Log | None = None,
     on_metrics: OnMetrics | None = None,
     progress: bool | None = None,
@@ -46,10 +46,10 @@ def train(
     algorithm config. All other settings are the flags of `palestra train` with underscores (`lr`, `episodes`, `model`,
     ...); `wrappers` may contain callables, for example a custom reward.
 
-    If the output folder contains a checkpoint with the same config, training continues from it; `resume=False` starts
-    over. `log` is called with one line per step and with other messages, and `on_metrics` with all metrics rows after
-    each step. A progress bar is displayed if neither is passed or if `progress=True`. The function can also be called
-    inside a running event loop, for example in a notebook.
+    If the output folder contains a checkpoint with the same config, training continues from it; `overwrite=True`
+    deletes the run and starts over. `log` is called with one line per step and with other messages, and `on_metrics`
+    with all metrics rows after each step. A progress bar is displayed if neither is passed or if `progress=True`. The
+    function can also be called inside a running event loop, for example in a notebook.
     """
     if config is not None:
         if env is not None or algorithm is not None or settings:
@@ -73,7 +73,7 @@ def train(
                 on_metrics(rows)
 
         watch = report if progress or on_metrics is not None else None
-        return run_sync(_run(trainer, config, resume=resume, log=log or (lambda _: None), on_metrics=watch))
+        return run_sync(_run(trainer, config, resume=not overwrite, log=log or (lambda _: None), on_metrics=watch))
 
 
 async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> TrainingRun:

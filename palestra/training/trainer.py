@@ -369,7 +369,7 @@ class Trainer(ABC):
         check_unused(self.folder, ours=holds_run(self.folder), what="training run")
         last = checkpoint.newest_intact(self.folder, self.log) if resume else None
         if last is None and resume and checkpoint.checkpoints(self.folder):
-            raise BadValue(f"all checkpoints in {self.folder} are damaged; start over with --overwrite (resume=False)")
+            raise BadValue(f"all checkpoints in {self.folder} are damaged; --overwrite (overwrite=True) starts over")
         if last is None:
             delete_run(self.folder)
         else:

@@ -97,7 +97,7 @@ def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path)
     train(tiny(tmp_path / "run", steps=1, model=taught))
     with pytest.raises(BadValue, match=r"different settings \(optimizer.lr\)"):
         train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
-    assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), resume=False).rows
+    assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), overwrite=True).rows
 
 
 def test_a_run_folder_is_accepted_as_model(taught: str, tmp_path: Path) -> None:
