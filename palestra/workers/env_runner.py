@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -100,6 +101,17 @@ class EnvRunner:
 
     def run(self, kind: int, payload: Any) -> Reply:
         """Run one command and return its reply."""
+        try:
+            return self._run(kind, payload)
+        except KeyboardInterrupt as err:
+            if threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C
+            failure = self.failure_of(err, payload if kind == STEP else None)  # raised by the env itself
+            if kind == CALL:
+                return (self.index, None, 0.0, False, False, {"failure": failure}, self.episode)
+            return self.after_failure(failure)
+
+    def _run(self, kind: int, payload: Any) -> Reply:
         if kind == STEP:
             return self.step(payload)
         if kind == RESET:
@@ -116,7 +128,7 @@ class EnvRunner:
         if kind == RESTORE:
             state, kind, payload = payload
             self._restore(*state)
-            return self.run(kind, payload)
+            return self._run(kind, payload)
         raise EnvFailed(f"unknown command {kind!r}")
 
     def step(self, action: str) -> Reply:

@@ -23,9 +23,12 @@ REWARDS = [float("nan"), float("inf"), -float("inf"), None, "1", True, 10**400, 
 class OneStep(Env):
     """Env with one step, whose calls do what the keyword arguments say."""
 
-    def __init__(self, *, reward: Any = 1.0, exits: str = "", hangs: str = "", inline: bool = False) -> None:
+    def __init__(
+        self, *, reward: Any = 1.0, exits: str = "", interrupts: str = "", hangs: str = "", inline: bool = False
+    ) -> None:
         self.reward = reward
         self.exits = exits
+        self.interrupts = interrupts
         self.hangs = hangs
         self.inline = inline
         self._at("make")
@@ -33,6 +36,8 @@ class OneStep(Env):
     def _at(self, call: str) -> None:
         if self.exits == call:
             sys.exit(0)
+        if self.interrupts == call:
+            raise KeyboardInterrupt
         if self.hangs == call:
             threading.Event().wait()
 
@@ -90,6 +95,12 @@ def test_sys_exit_is_a_failure_of_the_episode(call: str, inline: bool) -> None:
             "SystemExit",
             "the code tried to end the process: SystemExit(0)",
         )
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+@pytest.mark.parametrize("call", ["reset", "step"])
+def test_keyboard_interrupt_in_a_thread_is_a_failure_of_the_episode(call: str, backend: EnvBackend) -> None:
+    assert play(backend, interrupts=call).metrics["failures_by_boundary"] == {"env": 2}
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
