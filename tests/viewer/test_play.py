@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from palestra import make
+from palestra import make, register, unregister
 from palestra.cli import main
-from palestra.errors import StoreFailed
+from palestra.errors import EnvFailed, StoreFailed
 from palestra.rollout import read
 from palestra.viewer.folder import Folder
 from palestra.viewer.play import GameStore
+from tests.rollout.test_faulty_envs import OneStep
 from tests.viewer.sample_runs import GUESS
 from tests.viewer.server import Server
 
@@ -98,6 +99,21 @@ def play_and_save(server: GameStore) -> None:
     game = server.start(GUESS, 1)
     assert server.move(game, "no number", box=False)["over"]
     server.save(game)
+
+
+def test_calls_of_a_hung_environment_end_at_their_timeout(tmp_path: Path) -> None:
+    register("hung:Step-v0", OneStep, kwargs={"hangs": "step"})
+    register("hung:Reset-v0", OneStep, kwargs={"hangs": "reset"})
+    try:
+        games = GameStore(Folder(tmp_path), step_timeout=0.02, reset_timeout=0.02)
+        with pytest.raises(EnvFailed, match="reset took longer than"):
+            games.start("hung:Reset-v0", 1)
+        game = games.start("hung:Step-v0", 1)
+        with pytest.raises(EnvFailed, match="step took longer than"):
+            games.move(game, "yes", box=False)
+    finally:
+        unregister("hung:Step-v0")
+        unregister("hung:Reset-v0")
 
 
 def test_unwritable_folder_raises(tmp_path: Path) -> None:
