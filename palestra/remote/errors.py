@@ -16,7 +16,7 @@ from palestra.errors import (
 from palestra.remote.protocol import Fault
 
 # Error codes after which the client retries.
-BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "session_busy"})
+BUSY = frozenset({"rate_limited", "quota", "capacity", "unavailable", "draining", "session_busy"})
 LOST = frozenset({"session_gone", "unknown_session"})
 
 

@@ -242,9 +242,10 @@ def _main() -> None:
     from palestra.sockets import listen
 
     settings, drain = json.loads(sys.argv[1])
+    port = settings.pop("port", 0)
     configure_logging(settings.pop("log", "info"))
     app = create_app(settings.pop("envs"), **settings)
-    run_app(app, listen("127.0.0.1", 0), drain=drain, on_ready=lambda url: print("ready", url, flush=True))
+    run_app(app, listen("127.0.0.1", port), drain=drain, on_ready=lambda url: print("ready", url, flush=True))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -9,7 +10,9 @@ import shlex
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,9 @@ import pytest
 from websockets.sync.client import connect
 
 import palestra
-from tests.server.servers import GUESS, ROOT, Client, Server, SessionClient, serving, until
+from palestra.agents import FunctionAgent
+from palestra.rollout import Task, Trajectory, stream
+from tests.server.servers import GUESS, ROOT, BackgroundCall, Client, Server, SessionClient, serving, until
 
 DEPLOY = ROOT / "deploy"
 TOKEN = "token-of-the-cluster"
@@ -99,6 +104,51 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
             assert SessionClient(client, play.session).status().status == (200 if home == "b" else 502)
         fresh = [client.open(GUESS) for _ in range(8)]
         assert {play.session.partition(".")[0] for play in fresh} == {"b"}
+
+
+async def _slowly(*_: object) -> str:
+    await asyncio.sleep(0.02)  # so that restarts happen during episodes
+    return "\\boxed{5}"
+
+
+def test_a_rolling_restart_behind_nginx_loses_no_episode(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"tokens": {TOKEN: "ann"}, "any_host": True}
+    restarted = threading.Event()
+    episodes: list[Trajectory] = []
+
+    async def tasks(url: str) -> AsyncIterator[Task]:
+        for seed in count():
+            if restarted.is_set():
+                return
+            yield Task(env_id=f"{url}/{GUESS}", seed=seed, kwargs={"token": TOKEN, "recover": "replay"})
+
+    async def play(url: str) -> None:
+        async with stream(FunctionAgent(_slowly), tasks(url), concurrency=8, retries=0) as played:
+            async for episode in played:
+                episodes.append(episode)  # noqa: PERF401  # read by the other thread
+
+    with contextlib.ExitStack() as stack:
+        nodes = {name: contextlib.ExitStack() for name in "ab"}
+        servers = {}
+        for name, node in nodes.items():
+            stack.callback(node.close)
+            servers[name] = node.enter_context(serving(node=name, **settings))
+        url = stack.enter_context(nginx(servers, tmp_path))
+        playing = BackgroundCall(lambda: asyncio.run(play(url)))
+        for name, node in nodes.items():
+            before = len(episodes)
+            until(lambda before=before: len(episodes) > before + 4)  # type: ignore[misc]
+            port = int(servers[name].url.rpartition(":")[2])
+            node.close()
+            servers[name] = node.enter_context(serving(node=name, port=port, **settings))
+        restarted.set()
+        playing.result()
+    assert [episode.failure for episode in episodes] == [None] * len(episodes)
+    with palestra.make(GUESS) as here:
+        for episode in episodes:
+            here.reset(seed=episode.seed)
+            for turn in episode.turns:
+                assert (turn.reward, turn.terminated) == here.step(turn.action.text)[1:3]
 
 
 def test_options_of_the_unit_and_the_container() -> None:
