@@ -97,6 +97,12 @@ class PolicyGradientConfig(AlgorithmConfig):
         "unlikely tokens gain probability faster.",
         at_least=0,
     )
+    clip_dual: float = option(
+        0.0,
+        "Dual clip: at negative advantages, also clip the probability ratio at this value, for example 3, so that "
+        "tokens that became much more likely do not dominate the gradient; 0 disables it.",
+        at_least=0,
+    )
     aggregate: Aggregate = option(
         "token",
         "How to average the token losses: 'token' over all tokens, 'sequence' within each episode and then over "
@@ -205,6 +211,8 @@ class PolicyGradientConfig(AlgorithmConfig):
             raise BadValue(
                 f"is_mask_low must be less than is_mask_high, got {self.is_mask_low} and {self.is_mask_high}"
             )
+        if self.clip_dual and not self.clip_dual > 1:
+            raise BadValue(f"clip_dual must be greater than 1, or 0 to disable it; got {self.clip_dual}")
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
             raise BadValue("kl_estimator='k1' has no effect in the loss; use k2 or k3, or kl_in='reward'")
 
@@ -275,6 +283,7 @@ class PolicyGradient(Algorithm[G]):
         return LossOptions(
             clip_low=config.clip_low,
             clip_high=config.clip_high,
+            clip_dual=config.clip_dual or None,
             aggregate=config.aggregate,
             kl_coef=config.kl if config.kl_in == "loss" else 0.0,
             kl_estimator=config.kl_estimator,

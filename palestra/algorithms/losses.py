@@ -134,7 +134,8 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
 
     r = p / p_old, or p / p_prox with proximal log-probs; w are the importance weights, 1 by default. With `ratio_ids`,
     r is the geometric mean of the ratios of all tokens with the same number (GSPO). With the "cispo" objective, the
-    policy term is -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no gradient.
+    policy term is -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no gradient. With `clip_dual` c,
+    the policy term is at most -w c A where A is negative.
     """
     options = options or LossOptions()
     valid = inputs.mask.bool()
@@ -158,7 +159,9 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
             logprobs, r, advantages, clip_low=options.clip_low, clip_high=options.clip_high
         )
     else:
-        objective, clipped = surrogate(r, advantages, clip_low=options.clip_low, clip_high=options.clip_high)
+        objective, clipped = surrogate(
+            r, advantages, clip_low=options.clip_low, clip_high=options.clip_high, clip_dual=options.clip_dual
+        )
     if inputs.weights is not None:
         objective = objective * inputs.weights.detach().masked_fill(~valid, 0.0)
     policy = loss = total(-objective)
@@ -227,16 +230,31 @@ def weighted_logprobs(
 
 
 def surrogate(
-    r: Tensor, advantages: Tensor, *, clip_low: float | None, clip_high: float | None
+    r: Tensor,
+    advantages: Tensor,
+    *,
+    clip_low: float | None,
+    clip_high: float | None,
+    clip_dual: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return min(r A, clip(r, 1 - low, 1 + high) A) per token, and a mask of the clipped tokens (zero gradient)."""
-    unclipped = r * advantages
-    if clip_low is None and clip_high is None:
-        return unclipped, torch.zeros_like(r, dtype=torch.bool)
-    low = None if clip_low is None else 1 - clip_low
-    high = None if clip_high is None else 1 + clip_high
-    clipped = r.clamp(min=low, max=high) * advantages
-    return torch.minimum(unclipped, clipped), (clipped < unclipped).detach()
+    """Return min(r A, clip(r, 1 - low, 1 + high) A) per token, and a mask of the clipped tokens (zero gradient).
+
+    With `clip_dual` c, the result is at least c A where A is negative, so that a token whose probability rose a lot
+    does not dominate the gradient.
+    """
+    objective = r * advantages
+    outside = torch.zeros_like(r, dtype=torch.bool)
+    if clip_low is not None or clip_high is not None:
+        low = None if clip_low is None else 1 - clip_low
+        high = None if clip_high is None else 1 + clip_high
+        clipped = r.clamp(min=low, max=high) * advantages
+        outside = (clipped < objective).detach()
+        objective = torch.minimum(objective, clipped)
+    if clip_dual is not None:
+        too_low = ((advantages < 0) & (objective < clip_dual * advantages)).detach()
+        objective = torch.where(too_low, clip_dual * advantages, objective)
+        outside = outside | too_low
+    return objective, outside
 
 
 def kl_estimate(

@@ -31,6 +31,9 @@ class LossOptions:
 
     clip_low: float | None = 0.2  # the ratio is clipped at 1 - clip_low; None disables the lower clip
     clip_high: float | None = 0.2  # the ratio is clipped at 1 + clip_high; None disables the upper clip
+    clip_dual: float | None = (
+        None  # at negative advantages, the ratio is clipped at this value; None: never
+    )
     aggregate: Aggregate = "token"
     objective: Objective = "ppo"  # "cispo" uses the clipped ratio as a constant weight of the log-probability
     kl_coef: float = 0.0  # coefficient of the KL to the reference model in the loss
@@ -43,6 +46,8 @@ class LossOptions:
             raise BadValue(f"clip_low must be in [0, 1] or None, got {self.clip_low}")
         if self.clip_high is not None and not self.clip_high >= 0:
             raise BadValue(f"clip_high must be at least 0 or None, got {self.clip_high}")
+        if self.clip_dual is not None and not self.clip_dual > 1:
+            raise BadValue(f"clip_dual must be greater than 1 or None, got {self.clip_dual}")
         if self.aggregate not in get_args(Aggregate):
             raise BadValue(f"aggregate must be one of {', '.join(get_args(Aggregate))}; got {self.aggregate!r}")
         if self.objective not in get_args(Objective):

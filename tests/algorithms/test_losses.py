@@ -33,6 +33,7 @@ OPTIONS = {
     "lower side": LossOptions(clip_low=0.1, clip_high=None),
     "upper side": LossOptions(clip_low=None, clip_high=0.1),
     "free": LossOptions(clip_low=None, clip_high=None),
+    "dual clip": LossOptions(clip_high=0.1, clip_dual=1.3),
     "sequence": LossOptions(aggregate="sequence"),
     "dr grpo": LossOptions(aggregate="constant"),
     "cispo": LossOptions(objective="cispo", clip_low=0.3, clip_high=0.2),
@@ -83,6 +84,8 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
             high = inf if options.clip_high is None else 1 + options.clip_high
             bounded = min(max(r, low), high)
             gain = min(r * advantage, bounded * advantage)
+            if options.clip_dual is not None and advantage < 0:
+                gain = max(gain, options.clip_dual * advantage)
             if options.objective == "cispo":
                 gain = bounded * advantage * now
             number = -at.get("weights", 1.0) * gain
@@ -323,6 +326,7 @@ def test_invalid_inputs_are_rejected() -> None:
     for options in (
         {"clip_low": 1.5},
         {"clip_high": -1.0},
+        {"clip_dual": 1.0},
         {"aggregate": "mean"},
         {"objective": "vpg"},
     ):
