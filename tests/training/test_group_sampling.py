@@ -58,6 +58,17 @@ def test_dynamic_sampling_replaces_groups_without_variance_and_resumes(tmp_path:
         assert [row[name] for row in resumed.rows[1:]] == [row[name] for row in whole.rows[1:]]
 
 
+def test_asynchronous_dynamic_sampling_discards_groups_without_variance(tmp_path: Path) -> None:
+    options = {"asynchronous": True, "staleness": 1, "concurrency": 8, "dynamic_sampling": 4, "reward_hook": HOOK}
+    done = run(tmp_path / "run", steps=2, **options)
+    for row in done.rows[1:]:
+        assert row["groups_kept"] == 3
+        assert row["zero_variance"] == 0
+    episodes = [t for step in range(2) for t in read(done.folder / "trajectories" / f"step-{step:06d}.jsonl.gz")]
+    assert sum(row["groups_played"] for row in done.rows[1:]) == len(episodes) / 2
+    assert len({(t.seed, t.member) for t in episodes}) == len(episodes)
+
+
 def test_oversampling_cancels_the_slowest_groups(tmp_path: Path) -> None:
     name = "test:SlowGuess-v0"
     if name not in palestra.list_envs():
