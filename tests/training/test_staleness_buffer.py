@@ -19,6 +19,7 @@ def test_no_group_exceeds_the_staleness_bound(
     started: list[int] = []  # version of the weights by group
     in_progress: list[tuple[int, int]] = []
     learned: list[int] = []
+    discarded: list[int] = []
 
     def fill(version: int) -> None:
         while not buffer.full:
@@ -32,6 +33,12 @@ def test_no_group_exceeds_the_staleness_bound(
             assert in_progress  # an unfinished group exists
             group, member = in_progress.pop(data.draw(st.integers(0, len(in_progress) - 1)))
             buffer.put((0, group), SimpleNamespace(group=group, member=member))  # type: ignore[arg-type]
+            members = buffer.complete((0, group))
+            if members is not None and len(discarded) < 5 and data.draw(st.booleans()):
+                assert len(members) == group_size
+                buffer.discard((0, group))
+                discarded.append(group)
+                fill(version)
         taken = buffer.take()
         assert [t.member for t in taken] == list(range(group_size)) * wanted
         groups = [t.group for t in taken[::group_size]]
@@ -40,8 +47,9 @@ def test_no_group_exceeds_the_staleness_bound(
         if staleness:
             fill(version)  # new groups start during the update
         buffer.release()
-    assert len(set(learned)) == len(learned)
-    unlearned = [version for group, version in enumerate(started) if group not in learned]
+    used = learned + discarded
+    assert len(set(used)) == len(used)
+    unlearned = [version for group, version in enumerate(started) if group not in used]
     assert all(8 - version <= staleness for version in unlearned)  # the other groups can still be used in time
 
 
