@@ -3,6 +3,9 @@
 `assert max(f(2)) == 3` becomes the value `f(2)`, which is computed in the submission's process, and the check
 `max(V[0]) == 3`, which is evaluated in another process. The submission can therefore neither read the expected value
 from the caller's stack frame nor return an object that compares equal to everything.
+
+A test that cannot be split, such as a `check(candidate)` with a loop, runs as a whole in a process without the
+submission, and calls the submission's functions in another process (`remote_functions`).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class SplitAssert:
     expected: Any = _MISSING  # the expected value, if the check has the form `V[0] == expected`
     setup: str  # the imports among the setup statements
     compares_values: bool  # True if the submission computes both sides of a comparison
+    plain_setup: bool  # True if the setup statements are all imports
 
     @property
     def is_data(self) -> bool:
@@ -58,7 +62,54 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
         expected=_expected(check),
         compares_values=_compares_values(check),
         setup="\n".join(ast.unparse(node) for node in imports),
+        plain_setup=len(imports) == len(setup_tree.body),
     )
+
+
+def uses_classes(source: str, setup: str) -> bool:
+    """Return whether a test uses classes of the submission, other than LeetCode's `Solution`, a container of functions.
+
+    The result of such a test may depend on how these classes compare objects.
+    """
+    return any(map(_is_class, _names_of_submission(ast.parse(f"{setup}\n{source}")) - {"Solution"}))
+
+
+def remote_functions(source: str, setup: str) -> list[str] | None:
+    """Return the functions of the submission that a test calls; None if it may use the submission in another way.
+
+    This is the case if the test uses classes of the submission, or attributes of its functions.
+    """
+    tree = ast.parse(f"{setup}\n{source}")
+    functions = _names_of_submission(tree)
+    attributes = {
+        node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    if "*" in functions or not functions or functions & attributes or any(map(_is_class, functions)):
+        return None
+    return sorted(functions)
+
+
+def _is_class(name: str) -> bool:
+    """Return whether a name is written like that of a class, not of a function."""
+    return name.lstrip("_")[:1].isupper()
+
+
+def _names_of_submission(tree: ast.Module) -> set[str]:
+    """Return the names that a test uses but does not define; they include "*" if it imports all names of a module."""
+    used, bound = set(), set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                used.add(name)
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.ExceptHandler(name=str(name)):
+                bound.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                bound.add(name)
+            case ast.alias(name="*"):
+                used.add("*")
+            case ast.alias():
+                bound.add((node.asname or node.name).split(".")[0])
+    return used - bound - _BUILTIN
 
 
 class _CallReplacer(ast.NodeTransformer):

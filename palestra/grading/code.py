@@ -1,29 +1,32 @@
 """Grade a program with hidden tests; each test runs in a separate process in a sandbox.
 
 Expected results are never passed to a sandbox in which the submission runs: outputs and return values are compared in
-this process, and the check of an `assert` is evaluated in a sandbox without the submission. The only exception is a
-test that is itself a program (with classes or several statements), which has to run together with the submission.
+this process, the check of an `assert` is evaluated in a sandbox without the submission, and a test that is itself a
+program calls the submission's functions in another sandbox. The only exception is a test that uses the submission's
+classes, which has to run together with the submission.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.errors import BadValue
-from palestra.grading.asserts import VALUES, SplitAssert, split_assert
+from palestra.grading.asserts import VALUES, SplitAssert, remote_functions, split_assert, uses_classes
 from palestra.grading.base import Grade
-from palestra.grading.batch_runner import TestOutput, run_batch
+from palestra.grading.call_program import NOT_PLAIN
 from palestra.grading.hidden_tests import AssertTest, CallTest, HiddenTest, StdinTest, read_tests
-from palestra.grading.outputs import decode_output, same_text, same_value
+from palestra.grading.outputs import decode_output, is_opaque, same_text, same_value, to_source
+from palestra.grading.sandbox_code import calls_of, remote_test, server_of
 from palestra.parsing import clip
 
 if TYPE_CHECKING:
-    from palestra.tools.sandbox import Limits, Sandbox
+    from palestra.tools.sandbox import Limits, Result, Sandbox
 
 MAX_PROGRAM = 1_000_000  # maximum number of characters in a program
 BATCH = 32  # tests per sandbox program
@@ -162,33 +165,51 @@ class _Submission:
     def run_tests(self, batch: Sequence[tuple[int, HiddenTest]]) -> dict[int, _Outcome]:
         """Return the outcomes by test index; with `stop_early`, tests that were not run are missing."""
         outcomes: dict[int, _Outcome] = {}
-        remaining = list(batch)
-        while remaining:
-            tasks = [_TestTask(test) for _, test in remaining]
-            outputs = run_batch(
-                self._sandbox, self._program, [task.job for task in tasks], limits=self._limits, stop=self.stop_early
-            )
-            for (number, _), task, output in zip(remaining, tasks, outputs, strict=False):
-                outcomes[number] = self._outcome(task, output)
+        tasks = [(number, _TestTask(test)) for number, test in batch]
+        for mode in dict.fromkeys(task.mode for _, task in tasks):
+            group = [(number, task) for number, task in tasks if task.mode == mode]
+            results = self._run([task for _, task in group], mode)
+            for (number, task), result in zip(group, results, strict=False):
+                outcomes[number] = self._outcome(task, result)
             if self.stop_early and not all(outcome.passed for outcome in outcomes.values()):
                 return outcomes
-            remaining = remaining[len(outputs) :]
         return outcomes
 
-    def _outcome(self, task: _TestTask, output: TestOutput) -> _Outcome:
-        if not output.ok:
-            return _failure(output)
+    def _run(self, tasks: Sequence[_TestTask], mode: _Mode) -> list[Result]:
+        peer = server_of(self._program) if mode == "remote" else ""
+        code = {
+            "stdin": lambda: self._program,
+            "call": lambda: calls_of(self._program),
+            "remote": remote_test,
+        }[mode]()
+        inputs = [task.stdin for task in tasks]
+        return self._sandbox.run_each(code, inputs, self._limits, peer=peer, stop=self.stop_early)
+
+    def _outcome(self, task: _TestTask, result: Result) -> _Outcome:
+        if task.mode == "remote" and result.exit_code == NOT_PLAIN:
+            return self._run_whole(task.test)
+        if not result.ok:
+            return _failure(result)
         match task.test:
             case StdinTest() as test:
-                return self._check_output(test, output.out)
+                return self._check_output(test, result.stdout)
             case CallTest() as test:
-                value = task.result(output.out)
+                value = task.result(result.stdout)
                 return _ENDED_EARLY if value is _MISSING else self._check_value(test, value)
             case AssertTest() as test:
-                values = task.result(output.out)
+                values = task.result(result.stdout)
                 if values is _MISSING:
                     return _ENDED_EARLY
-                return _Outcome(passed=True) if task.split is None else self._check_assert(test, task.split, values)
+                if task.split is None:
+                    return _Outcome(passed=True)
+                if not isinstance(values, list) or len(values) != len(task.split.values):
+                    return _ENDED_EARLY
+                return self._check_assert(test, task.split, values)
+
+    def _run_whole(self, test: HiddenTest) -> _Outcome:
+        """Run a test together with the submission."""
+        task = _TestTask(test, whole=True)
+        return self._outcome(task, self._run([task], task.mode)[0])
 
     def _check_output(self, test: StdinTest, out: str) -> _Outcome:
         if same_text(out, test.expected, tolerance=self._tolerance):
@@ -202,16 +223,14 @@ class _Submission:
         why = f"returned {clip(repr(value), 60)}, expected {clip(repr(test.expected[0]), 60)}"
         return _Outcome(passed=False, why=why, hint="wrong return value.")
 
-    def _check_assert(self, test: AssertTest, split: SplitAssert, values: Any) -> _Outcome:
-        opaque = "an object of class" in repr(values)
-        if opaque and split.compares_values:
-            task = _TestTask(test, whole=True)
-            outputs = run_batch(self._sandbox, self._program, [task.job], limits=self._limits)
-            return self._outcome(task, outputs[0])
+    def _check_assert(self, test: AssertTest, split: SplitAssert, values: list[Any]) -> _Outcome:
+        opaque = is_opaque(values)
+        if opaque and split.compares_values and uses_classes(test.source, test.setup):
+            return self._run_whole(test)
         if split.is_data:
             passed = same_value(values[0], split.expected, tolerance=self._tolerance, strict=True)
         else:
-            check = f"{split.setup}\n{VALUES} = {values!r}\nassert {split.check}"
+            check = f"{split.setup}\n{VALUES} = {to_source(values)}\nassert {split.check}"
             passed = not opaque and self._sandbox.run(check, limits=self._limits).ok
         if passed:
             return _Outcome(passed=True)
@@ -225,40 +244,57 @@ _ENDED_EARLY = _Outcome(
 )
 
 
+_Mode = Literal["stdin", "call", "remote"]
+
+
 class _TestTask:
-    """A test in the format of `batch_program`, with a secret key that a genuine result contains."""
+    """A test as the standard input of a program in the sandbox, with a secret key that a genuine result contains.
+
+    `mode` names that program: the submission itself, `call_program.call_submission`, or, beside the submission,
+    `call_program.run_remote_test`. `whole` runs an assertion together with the submission.
+    """
 
     def __init__(self, test: HiddenTest, *, whole: bool = False) -> None:
         self.test = test
         self.split: SplitAssert | None = None
+        self.mode: _Mode = "call"
         self._key = secrets.token_hex(8)
-        self.job: dict[str, Any]
+        job: dict[str, Any]
         match test:
             case StdinTest():
-                self.job = {"stdin": test.stdin}
+                self.mode = "stdin"
+                self.stdin = test.stdin
+                return
             case CallTest():
-                self.job = {"key": self._key, "function": test.function, "args": list(test.args)}
+                job = {"function": test.function, "args": list(test.args)}
             case AssertTest():
-                self.split = None if whole else split_assert(test.source, test.setup)
-                values = () if self.split is None else self.split.values
-                run = [test.source] if self.split is None else []
-                self.job = {"key": self._key, "setup": test.setup, "run": run, "values": list(values)}
+                job = self._assert_job(test, whole=whole)
+        self.stdin = json.dumps({"key": self._key, **job})
+
+    def _assert_job(self, test: AssertTest, *, whole: bool) -> dict[str, Any]:
+        split = None if whole else split_assert(test.source, test.setup)
+        if not whole and (split is None or not split.plain_setup):
+            functions = remote_functions(test.source, test.setup)
+            if functions is not None:
+                self.mode = "remote"
+                return {"functions": functions, "program": f"{test.setup}\n{test.source}"}
+        self.split = split
+        values = [] if split is None else list(split.values)
+        return {"setup": test.setup, "run": [test.source] if split is None else [], "values": values}
 
     def result(self, out: str) -> Any:
         """Return the result, or _MISSING if the program exited before it wrote a result."""
         try:
             result = decode_output(out)
-        except (ValueError, TypeError, RecursionError):
+        except ValueError:
             return _MISSING
         return result[1] if isinstance(result, list) and len(result) == 2 and result[0] == self._key else _MISSING
 
 
-def _failure(output: TestOutput) -> _Outcome:
-    if output.limit:
-        reason = f"exceeded its {output.limit} limit"
+def _failure(result: Result) -> _Outcome:
+    if result.limit:
+        reason = f"exceeded its {result.limit} limit"
         return _Outcome(passed=False, why=reason, hint=f"it {reason}.")
-    last = output.err.strip().rpartition("\n")[2]
-    reason = clip(last, 200) or (
-        f"exit code {output.exit_code}" if output.exit_code >= 0 else f"signal {-output.exit_code}"
-    )
+    last = result.stderr.strip().rpartition("\n")[2]
+    reason = clip(last, 200) or (f"signal {result.signal}" if result.signal else f"exit code {result.exit_code}")
     return _Outcome(passed=False, why=f"failed with {reason}", hint=f"it failed with {reason}.")

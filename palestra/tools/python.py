@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from palestra.errors import BadValue
 from palestra.seeding import child_seed
 from palestra.tools.base import Tool, ToolResult
-from palestra.tools.sandbox import Limits, Result, Sandbox, SandboxSession, shared_sandbox
+from palestra.tools.sandbox import Limits, Result, Sandbox, SandboxDied, SandboxSession, shared_sandbox
 
 LIMITS = Limits(wall=10.0, cpu=10.0, memory=1 << 30, output=64 << 10)
 _STOPPED = {
@@ -117,7 +118,8 @@ class _EpisodePythonTool(PythonTool):
         """code: the Python code to run"""
         if self.stateful:
             self._session = self._session or self._replay_cells()
-            return self._record(code, self._session.run(code))
+            with self._forget_lost_session():
+                return self._record(code, self._session.run(code))
         return self.to_tool_result(
             self.sandbox.run(code, limits=self.limits, echo=True, brief=True, seed=self._next_seed())
         )
@@ -126,7 +128,8 @@ class _EpisodePythonTool(PythonTool):
         if self.stateful:
             if self._session is None:
                 self._session = await asyncio.to_thread(self._replay_cells)
-            return self._record(code, await self._session.arun(code))
+            with self._forget_lost_session():
+                return self._record(code, await self._session.arun(code))
         result = await self.sandbox.arun(code, limits=self.limits, echo=True, brief=True, seed=self._next_seed())
         return self.to_tool_result(result)
 
@@ -141,6 +144,15 @@ class _EpisodePythonTool(PythonTool):
         for cell in self._cells:
             session.run(cell)
         return session
+
+    @contextlib.contextmanager
+    def _forget_lost_session(self) -> Iterator[None]:
+        """If the sandbox fails, open another session for the next call and execute the earlier cells in it."""
+        try:
+            yield
+        except SandboxDied:
+            self._session = None
+            raise
 
     def _record(self, code: str, result: Result) -> ToolResult:
         if result.ended:

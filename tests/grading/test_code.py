@@ -92,12 +92,12 @@ def test_invalid_tests_are_rejected(tests: Any) -> None:
         ("1 / 0", "ZeroDivisionError"),
         ("import sys\nprint(int(input()) * 2)\nsys.exit(3)", "exit code 3"),
         ("import os\nprint(8)\nos._exit(1)", "exit code 1"),
-        ("import os\nos.kill(os.getpid(), 11)", "signal 11"),
+        ("import ctypes\nctypes.string_at(0)", "signal SIGSEGV"),
         ("raise SystemExit('no')", "no"),
         ("while True: pass", " limit"),
         ("import time\ntime.sleep(99)", "exceeded its time limit"),
         ("print('x' * 9_000_000)", "exceeded its output limit"),
-        ("x = bytearray(8 << 30)", "MemoryError"),
+        ("x = bytearray(8 << 30)", "exceeded its memory limit"),
         ("open('/etc/passwd', 'a')", "PermissionError"),
         ("import socket\nsocket.create_connection(('1.1.1.1', 80), 1)", "Error"),
     ],
@@ -111,7 +111,7 @@ def test_failures_are_explained(program: str, why: str) -> None:
 
 
 def test_exceeding_the_memory_limit_fails_one_test_only() -> None:
-    """Check that a test that kills the whole sandbox program does not affect the other tests."""
+    """Check that a test whose processes are killed for their memory does not affect the other tests."""
     program = """
 import os
 n = int(input())
@@ -323,7 +323,7 @@ def test_many_threads() -> None:
 class BrokenSandbox(Sandbox):
     """A sandbox that has lost its processes."""
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run_each(self, *args: Any, **kwargs: Any) -> Any:
         raise SandboxDied("gone")
 
 

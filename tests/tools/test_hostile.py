@@ -305,7 +305,7 @@ def test_tricks_with_proc(sandbox: Sandbox) -> None:
 import os
 assert [p for p in os.listdir("/proc") if p.isdigit()] == ["1"]
 for path, text in (("/proc/1/mem", "x"), ("/proc/sysrq-trigger", "b"), ("/proc/sys/kernel/core_pattern", "|/tmp/x"),
-                   ("/proc/self/uid_map", "0 0 1"), ("/proc/self/oom_score_adj", "-1000"),
+                   ("/proc/self/uid_map", "0 0 1"), ("/proc/self/oom_score_adj", "0"),
                    ("/proc/sys/vm/drop_caches", "1")):
     try:
         with open(path, "w") as file: file.write(text)
@@ -317,7 +317,7 @@ for path in ("/proc/kmsg", "/proc/kcore"):
 """
     result = attacked(sandbox, code)
     assert result.status == "ok", result.stderr
-    assert result.stdout in ("", "wrote /proc/1/mem\n")  # a program may write to its own memory
+    assert result.stdout == ""
 
 
 def test_no_way_to_other_privileges(sandbox: Sandbox) -> None:

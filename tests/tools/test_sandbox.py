@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import pickle
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-import palestra
 from palestra.errors import BadValue, InfrastructureError, NoSandbox, ToolFailed, UsageError
 from palestra.tools.sandbox import IsolationLevel, Limits, Sandbox, SandboxDied, isolation_level, shared_sandbox
 from palestra.tools.sandbox.guest.template import MAX_WAITING
@@ -33,6 +31,7 @@ from tests.tools.processes import (
     wait_for_processes,
     wait_until_gone,
 )
+from tests.tools.users import copy_package, run_script
 
 
 @pytest.fixture(scope="module")
@@ -352,24 +351,11 @@ with Sandbox(workers=1) as sandbox:
 def test_a_host_that_is_not_root() -> None:
     """Check that each program gets its own user namespace if the host runs as user nobody."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(Path(palestra.__file__).parent, f"{folder}/palestra", ignore=shutil.ignore_patterns("data"))
-        subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
-        unprivileged = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-        done = subprocess.run(
-            [
-                "/usr/bin/python3" if unprivileged else sys.executable,
-                "-c",
-                UNPRIVILEGED.replace("65534", str(65534 if unprivileged else os.getuid())),
-            ],
-            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": folder},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=False,
-            **unprivileged,  # type: ignore[call-overload]
-        )
-    assert done.stderr == ""
-    assert done.stdout.split() == [
+        Path(folder).chmod(0o755)
+        uid = 65534 if os.geteuid() == 0 else os.getuid()
+        script = UNPRIVILEGED.replace("65534", str(uid))
+        output = run_script(script, copy_package(Path(folder)), unprivileged=True)
+    assert output.split() == [
         "16",
         "['0000000000000000',",
         "'1',",

@@ -9,12 +9,13 @@ with Sandbox() as sandbox:
 from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
 from palestra.tools.sandbox.sandbox import Sandbox, shared_sandbox
 from palestra.tools.sandbox.session import SandboxSession
-from palestra.tools.sandbox.template_process import SandboxDied
+from palestra.tools.sandbox.template_process import ProgramKilled, SandboxDied
 from palestra.tools.sandbox.types import Limits, Result
 
 __all__ = [
     "IsolationLevel",
     "Limits",
+    "ProgramKilled",
     "Result",
     "Sandbox",
     "SandboxDied",

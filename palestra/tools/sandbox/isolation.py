@@ -32,8 +32,9 @@ ENVIRONMENT = {  # complete set of environment variables for a program; none are
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL")  # capabilities of the template process; programs have none
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+# Capabilities of the template process; programs have none. SYS_PTRACE is needed to measure the memory of programs.
+_CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "KILL", "SYS_PTRACE")
+_DEVICES = ("null", "full", "random", "urandom")  # a shared mapping of /dev/zero would be memory that no limit covers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +99,11 @@ def _hint() -> str:
     )
 
 
-def command(interpreter: list[str], *, info: int, data: dict[str, int]) -> list[str]:
-    """Return the bwrap command line. `data` maps paths in the sandbox to descriptors from which to read the files."""
+def command(interpreter: list[str], *, info: int, data: dict[str, int], hide_groups: bool) -> list[str]:
+    """Return the bwrap command line. `data` maps paths in the sandbox to descriptors from which to read the files.
+
+    `hide_groups` creates a cgroup namespace, from inside which processes cannot be moved to groups of cgroup v2.
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:  # bubblewrap was uninstalled after the isolation level was determined
         raise FileNotFoundError("bwrap")
@@ -107,6 +111,7 @@ def command(interpreter: list[str], *, info: int, data: dict[str, int]) -> list[
     return [
         bwrap,
         *_view(os.geteuid() == 0),
+        *(["--unshare-cgroup-try"] if hide_groups else []),
         *_code(),
         *files,
         "--info-fd",
@@ -126,7 +131,6 @@ def _view(root: bool) -> list[str]:
         "--unshare-net",
         "--unshare-ipc",
         "--unshare-uts",
-        "--unshare-cgroup-try",
         "--hostname",
         "sandbox",
     ]

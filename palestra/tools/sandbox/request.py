@@ -1,37 +1,30 @@
-"""Request to run one program: open the file descriptors it needs, and convert its outcome to a `Result`."""
+"""Request to the template: open the file descriptors it needs, and convert outcomes of programs to `Result`s."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palestra.errors import BadValue, ToolFailed
+from palestra.tools.sandbox.guest.batch import BATCH_HEADER, ENTRY
 from palestra.tools.sandbox.guest.job import HEADER
-from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess, memory_file
+from palestra.tools.sandbox.template_process import ProgramKilled, SandboxDied, TemplateProcess, memory_file
 from palestra.tools.sandbox.types import LIMITS, Limits, Result
 
+KILLED = "the program was killed from outside the sandbox, probably because the machine ran out of memory"
 REPLY_MARGIN = 60.0  # seconds past a program's time limit after which the sandbox is considered hung
 
 
 class ProgramRequest:
     """File descriptors for one program; `close` releases them and kills the program if it is still running."""
 
-    def __init__(
-        self,
-        *,
-        kind: str,
-        code: str = "",
-        stdin: str | bytes = b"",
-        files: Mapping[str, str | bytes] | None = None,
-        limits: Limits,
-        echo: bool,
-        brief: bool,
-        seed: int | None,
-    ) -> None:
+    def __init__(self, *, kind: str, job: bytes, stdin: str | bytes = b"", limits: Limits) -> None:
+        """Create the files; `job` is the result of `pack_program` or `pack_batch`."""
         self.limits = limits
         self._kind = kind
         self._handles: list[int] = []
@@ -40,11 +33,10 @@ class ProgramRequest:
         try:
             self.connection, self._remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                self._job = self._memory("request", _packed(code, files or {}, echo=echo, brief=brief, seed=seed))
+                self._job = self._memory("request", job)
                 self._out = self._memory("out")
                 self._err = self._memory("err")
-                content = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
-                self._stdin = self._memory("in", content) if content else None
+                self._stdin = self._memory("in", encoded(stdin)) if stdin else None
                 if kind == "session":
                     self.channel, self._remote_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             except BaseException:
@@ -65,7 +57,7 @@ class ProgramRequest:
 
     def send(self, template: TemplateProcess) -> None:
         kind = self._kind if self._stdin is None else f"{self._kind}+"
-        limits = json.dumps(self.limits.to_wire(once=self._kind == "run"))
+        limits = json.dumps(self.limits.to_wire(self._kind))
         handles = [self._remote.fileno(), self._job, self._out, self._err]
         if self._stdin is not None:
             handles.append(self._stdin)
@@ -91,7 +83,40 @@ class ProgramRequest:
         outcome: dict[str, Any] = json.loads(reply)
         if "broken" in outcome:
             raise SandboxDied(f"the sandbox could not be set up: {outcome['broken']}")
+        if outcome["killed"]:
+            raise ProgramKilled(KILLED)
         return outcome
+
+    def batch_results(self, reply: bytes) -> list[Result]:
+        """Return the results of the first inputs, up to one whose program was killed from outside."""
+        limit_of_batch = ""
+        with contextlib.suppress(ProgramKilled):  # the supervisor was killed: the results so far are valid
+            limit_of_batch = self.parse_reply(reply)["limit"]
+        data = os.pread(self._out, os.fstat(self._out).st_size, 0)
+        results: list[Result] = []
+        at = 0
+        while at + ENTRY.size <= len(data):
+            exit_code, signal_number, killed, name, cpu, seconds, out_size, err_size = ENTRY.unpack_from(data, at)
+            at += ENTRY.size
+            if killed or at + out_size + err_size > len(data):  # or the supervisor was killed while it wrote this entry
+                break
+            out, err = data[at : at + out_size], data[at + out_size : at + out_size + err_size]
+            at += out_size + err_size
+            limit = name.rstrip(b"\0").decode("ascii", "replace")
+            result = self._result(
+                out,
+                err,
+                limit=limit if limit in LIMITS else "",
+                exit_code=None if exit_code < 0 else exit_code,
+                signal_number=None if signal_number < 0 else signal_number,
+                outcome={"seconds": round(seconds, 6), "cpu": cpu},
+            )
+            results.append(result)
+        if limit_of_batch:  # the program exceeded it so far that the kernel killed the supervisor
+            results.append(
+                self._result(b"", b"", limit=limit_of_batch, exit_code=None, signal_number=signal.SIGKILL, outcome={})
+            )
+        return results
 
     def output_result(
         self,
@@ -102,13 +127,36 @@ class ProgramRequest:
         outcome: Mapping[str, Any],
         ended: bool = False,
     ) -> Result:
-        out, out_cut = self._read(self._out)
-        err, err_cut = self._read(self._err)
+        size = self.limits.output + 1
+        out, err = os.pread(self._out, size, 0), os.pread(self._err, size, 0)
+        return self._result(
+            out,
+            err,
+            limit=limit,
+            exit_code=exit_code,
+            signal_number=signal_number,
+            outcome=outcome,
+            ended=ended,
+        )
+
+    def _result(
+        self,
+        out: bytes,
+        err: bytes,
+        *,
+        limit: str,
+        exit_code: int | None,
+        signal_number: int | None,
+        outcome: Mapping[str, Any],
+        ended: bool = False,
+    ) -> Result:
+        size = self.limits.output
+        out_cut, err_cut = len(out) > size, len(err) > size
         if (out_cut or err_cut) and limit in ("", "disk"):  # output is written to files, and these count as disk
             limit = "output"
         return Result(
-            stdout=out,
-            stderr=err,
+            stdout=out[:size].decode("utf-8", "replace"),
+            stderr=err[:size].decode("utf-8", "replace"),
             status="limit" if limit else "ok" if exit_code == 0 else "error",
             limit=limit or None,  # type: ignore[arg-type]  # always a LimitName: checked above, or set by the template
             exit_code=exit_code,
@@ -118,11 +166,6 @@ class ProgramRequest:
             cut=out_cut or err_cut,
             ended=ended,
         )
-
-    def _read(self, handle: int) -> tuple[str, bool]:
-        limit = self.limits.output
-        data = os.pread(handle, limit + 1, 0)
-        return data[:limit].decode("utf-8", "replace"), len(data) > limit
 
     def clear_output(self) -> None:
         """Discard the output of the previous cell."""
@@ -139,14 +182,28 @@ class ProgramRequest:
             os.close(self._handles.pop())
 
 
-def _packed(code: str, files: Mapping[str, str | bytes], *, echo: bool, brief: bool, seed: int | None) -> bytes:
-    source = code.encode("utf-8", "surrogatepass")
+def encoded(text: str | bytes) -> bytes:
+    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+
+
+def pack_batch(code: str, inputs: Sequence[str | bytes], *, peer: str = "", stop: bool = False) -> bytes:
+    """Return the content of the request file for a program that is run with several inputs."""
+    parts = [encoded(code), encoded(peer), *map(encoded, inputs)]
+    description = json.dumps({"lengths": [len(part) for part in parts], "stop": stop}).encode()
+    return b"".join([BATCH_HEADER.pack(len(description)), description, *parts])
+
+
+def pack_program(
+    code: str, files: Mapping[str, str | bytes] | None, *, echo: bool, brief: bool, seed: int | None
+) -> bytes:
+    """Return the content of the request file for one program or session."""
+    source = encoded(code)
     contents: list[bytes] = []
     names: list[tuple[str, int]] = []
-    for name, content in files.items():
+    for name, content in (files or {}).items():
         if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name.strip("/."):
             raise BadValue(f"`files` must have relative paths below the program's directory, got {name!r}")
-        contents.append(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
+        contents.append(encoded(content))
         names.append((name, len(contents[-1])))
     listing = json.dumps(names).encode() if names else b""
     header = HEADER.pack(len(listing), len(source), echo, brief, seed is not None, (seed or 0) % 2**64)

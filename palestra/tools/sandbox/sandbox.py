@@ -9,19 +9,21 @@ import functools
 import os
 import re
 import threading
+import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from palestra.errors import BadValue, NoSandbox
 from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
-from palestra.tools.sandbox.request import REPLY_MARGIN, ProgramRequest
+from palestra.tools.sandbox.request import KILLED, REPLY_MARGIN, ProgramRequest, pack_batch, pack_program
 from palestra.tools.sandbox.session import SandboxSession
-from palestra.tools.sandbox.template_process import SandboxDied, TemplateProcess
+from palestra.tools.sandbox.template_process import ProgramKilled, SandboxDied, TemplateProcess
 from palestra.tools.sandbox.types import Limits, Result
 
-_ATTEMPTS = 3  # if a template process fails, the program is retried in another one
+T = TypeVar("T")
+_ATTEMPTS = 3  # if a template process fails or a program is killed from outside, the program is run again
 _open_sandboxes: weakref.WeakSet[Sandbox] = weakref.WeakSet()
 
 
@@ -96,32 +98,48 @@ class Sandbox:
 
         `files` are created in its directory. `echo` prints the value of a trailing expression, like a notebook. `brief`
         limits tracebacks to the program's own lines. `seed` seeds `random` and numpy's global generator. If the program
-        fails or exceeds a limit, the Result shows it; SandboxDied is raised only if the sandbox fails repeatedly.
+        fails or exceeds a limit, the Result shows it. SandboxDied is raised only if the sandbox fails repeatedly or the
+        program is repeatedly killed from outside the sandbox.
         """
         warm, limits = self._checked(code), limits or self.limits
+        job = pack_program(code, files, echo=echo, brief=brief, seed=seed)
+        prepare = functools.partial(ProgramRequest, kind="run", job=job, stdin=stdin, limits=limits)
         with self._semaphore:
-            for attempt in range(_ATTEMPTS):
-                template = self._acquire(warm)
-                request = None
-                try:
-                    request = ProgramRequest(
-                        kind="run",
-                        code=code,
-                        stdin=stdin,
-                        files=files,
-                        limits=limits,
-                        echo=echo,
-                        brief=brief,
-                        seed=seed,
-                    )
-                    request.send(template)
-                    request.connection.settimeout(limits.wall + REPLY_MARGIN)
-                    return request.result(_receive(request))
-                except SandboxDied as err:
-                    self._discard(template, err, attempt)
-                finally:
-                    self._release(template, request)
-        raise AssertionError("unreachable: the last attempt raises its error")
+            return self._execute(warm, prepare, limits.wall, ProgramRequest.result)
+
+    def run_each(
+        self,
+        code: str,
+        inputs: Sequence[str | bytes],
+        limits: Limits | None = None,
+        *,
+        peer: str = "",
+        stop: bool = False,
+    ) -> list[Result]:
+        """Run `code` once with each of the inputs as its standard input; this is faster than calling `run` repeatedly.
+
+        Each run has its own process, namespaces, directory and `limits`, and nothing that it leaves behind is visible
+        to the next. With `stop`, no more inputs are run after one for which the program fails or exceeds a limit.
+        `peer` is the code of a second program that runs beside each run, isolated from it and connected to it only by a
+        socket, which is file descriptor 4 in both.
+        """
+        warm, limits = self._checked(code), limits or self.limits
+        results: list[Result] = []
+        failures = 0
+        with self._semaphore:
+            while len(results) < len(inputs) and not (stop and not all(result.ok for result in results)):
+                remaining = inputs[len(results) :]
+                job = pack_batch(code, remaining, peer=peer, stop=stop)
+                prepare = functools.partial(ProgramRequest, kind="batch", job=job, limits=limits)
+                seconds = len(remaining) * limits.wall
+                new = self._execute(warm, prepare, seconds, ProgramRequest.batch_results)[: len(remaining)]
+                results += new
+                failures = 0 if new else failures + 1
+                if failures == _ATTEMPTS:
+                    raise ProgramKilled(KILLED)
+                if failures:
+                    time.sleep(_delay(failures))
+        return results
 
     async def arun(
         self,
@@ -136,28 +154,44 @@ class Sandbox:
     ) -> Result:
         """Do the same as `run` without blocking the event loop; canceling the call kills the program."""
         warm, limits = self._checked(code), limits or self.limits
+        job = pack_program(code, files, echo=echo, brief=brief, seed=seed)
         async with self._async_semaphore():
             for attempt in range(_ATTEMPTS):
                 ready = self._idle(warm)
                 template = await asyncio.to_thread(self._acquire, warm) if ready is None else ready
                 request = None
                 try:
-                    request = ProgramRequest(
-                        kind="run",
-                        code=code,
-                        stdin=stdin,
-                        files=files,
-                        limits=limits,
-                        echo=echo,
-                        brief=brief,
-                        seed=seed,
-                    )
+                    request = ProgramRequest(kind="run", job=job, stdin=stdin, limits=limits)
                     request.send(template)
                     return request.result(await _areceive(request, limits.wall + REPLY_MARGIN))
                 except SandboxDied as err:
-                    self._discard(template, err, attempt)
+                    delay = self._after_failure(template, err, attempt)
                 finally:
                     self._release(template, request)
+                await asyncio.sleep(delay)
+        raise AssertionError("unreachable: the last attempt raises its error")
+
+    def _execute(
+        self,
+        warm: bool,
+        prepare: Callable[[], ProgramRequest],
+        seconds: float,
+        finish: Callable[[ProgramRequest, bytes], T],
+    ) -> T:
+        """Send a request, and return what `finish` makes of the reply; if the sandbox fails, send it again."""
+        for attempt in range(_ATTEMPTS):
+            template = self._acquire(warm)
+            request = None
+            try:
+                request = prepare()
+                request.send(template)
+                request.connection.settimeout(seconds + REPLY_MARGIN)
+                return finish(request, _receive(request))
+            except SandboxDied as err:
+                delay = self._after_failure(template, err, attempt)
+            finally:
+                self._release(template, request)
+            time.sleep(delay)
         raise AssertionError("unreachable: the last attempt raises its error")
 
     def session(
@@ -169,15 +203,14 @@ class Sandbox:
             template = self._acquire(True)  # later cells may need the preloaded modules
             request = None
             try:
-                request = ProgramRequest(
-                    kind="session", limits=limits or self.limits, echo=echo, brief=brief, seed=seed
-                )
+                job = pack_program("", None, echo=echo, brief=brief, seed=seed)
+                request = ProgramRequest(kind="session", job=job, limits=limits or self.limits)
                 request.send(template)
                 return SandboxSession(request)
             except SandboxDied as err:
                 if request is not None:
                     request.close()
-                self._discard(template, err, attempt)
+                self._after_failure(template, err, attempt)
             finally:
                 self._release(template, None)
         raise AssertionError("unreachable: the last attempt raises its error")
@@ -259,15 +292,23 @@ class Sandbox:
         with self._lock:
             template.busy -= 1
 
-    def _discard(self, template: TemplateProcess, err: SandboxDied, attempt: int) -> None:
-        """Close a template that failed, so that the next attempt uses another; raise `err` after the last attempt."""
-        with self._lock:
-            for pool in self._templates.values():
-                if template in pool:
-                    pool.remove(template)
-        template.close()
+    def _after_failure(self, template: TemplateProcess, err: SandboxDied, attempt: int) -> float:
+        """Return the seconds to wait before the next attempt; raise `err` after the last attempt.
+
+        A template that failed is closed, so that the next attempt uses another. If only the program was killed, the
+        template and the other programs in it are not affected.
+        """
+        delay = _delay(attempt + 1)
+        if not isinstance(err, ProgramKilled):
+            delay = 0.0
+            with self._lock:
+                for pool in self._templates.values():
+                    if template in pool:
+                        pool.remove(template)
+            template.close()
         if attempt == _ATTEMPTS - 1 or self._closed:
             raise err
+        return delay
 
     def _async_semaphore(self) -> asyncio.Semaphore:
         loop = asyncio.get_running_loop()
@@ -302,6 +343,11 @@ class Sandbox:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
+
+
+def _delay(failures: int) -> float:
+    """Return the seconds to wait after a program was killed, so that memory can become free."""
+    return 0.05 * 4.0**failures
 
 
 def _receive(request: ProgramRequest) -> bytes:

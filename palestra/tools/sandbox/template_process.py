@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from palestra.errors import ToolFailed
 from palestra.tools.sandbox import isolation
+from palestra.tools.sandbox.cgroups import MemoryGroup
 
 START_TIMEOUT = 120.0  # seconds; the template imports numpy and sympy, possibly on a busy machine
 SEND_TIMEOUT = 60.0  # seconds to wait if the control socket's buffer is full
@@ -27,6 +28,10 @@ class SandboxDied(ToolFailed):
     """The sandbox itself failed; the program did not cause the failure."""
 
 
+class ProgramKilled(SandboxDied):
+    """The program was killed from outside the sandbox, for example by the kernel's out-of-memory killer."""
+
+
 class TemplateProcess:
     """A running template process that accepts requests."""
 
@@ -37,6 +42,7 @@ class TemplateProcess:
         self._stderr = memory_file("errors")
         self._pidfd: int | None = None  # refers to the template itself, not to bwrap
         self._cleans_up = level.name == "none"
+        self._group = MemoryGroup() if level.name != "none" else None
         handles: list[int] = []
         try:
             with remote:
@@ -65,14 +71,16 @@ class TemplateProcess:
         first_uid = _UIDS + (os.getpid() * 4093 + id(self) // 64) % 3_900_000 * 256
         main = _MAIN.format(code=isolation.CODE if protected else _CODE)
         python = [sys.executable, "-s", "-P", "-B"]
-        args = [*python, "-c", main, str(control), level.confinement, str(first_uid), ",".join(modules)]
-        pass_fds = [control]
+        group = -1 if self._group is None or self._group.handle is None else self._group.handle
+        args = [*python, "-c", main, str(control), level.confinement, str(first_uid), ",".join(modules), str(group)]
+        pass_fds = [control] if group < 0 else [control, group]
         read = -1
         if protected:
             data = {name: _filled(content) for name, content in isolation.data_files().items()}
             read, info = os.pipe()
             handles += [*data.values(), info]
-            args = isolation.command(args, info=info, data=data)
+            hide_groups = self._group is None or not self._group.version_2
+            args = isolation.command(args, info=info, data=data, hide_groups=hide_groups)
             pass_fds += [*data.values(), info]
         environment = dict(isolation.ENVIRONMENT)
         if not protected:
@@ -87,6 +95,8 @@ class TemplateProcess:
             pass_fds=pass_fds,
             start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach it
         )
+        if self._group is not None:
+            self._group.close_handle()
         if protected:
             os.close(handles.pop())  # `info`; the read below returns when all writers have closed it
             with open(read, "rb") as file, contextlib.suppress(ValueError, KeyError, OSError):  # noqa: PTH123
@@ -125,6 +135,8 @@ class TemplateProcess:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._group is not None:
+            self._group.close()
         if self._stderr >= 0:
             os.close(self._stderr)
             self._stderr = -1

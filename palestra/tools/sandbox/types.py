@@ -35,9 +35,9 @@ class Limits:
         if self.memory < 16 * _MIB:
             raise BadValue(f"`memory` must be at least 16 MiB (16777216 bytes), got {self.memory} bytes")
 
-    def to_wire(self, *, once: bool) -> dict[str, Any]:
+    def to_wire(self, kind: str) -> dict[str, Any]:
         return {
-            "once": once,  # True for a single program, False for a session
+            "kind": kind,  # "run", "session" or "batch"
             "wall": self.wall,
             "cpu": self.cpu,
             "memory": int(self.memory),
@@ -45,6 +45,7 @@ class Limits:
             "file": int(max(self.disk, self.output + 1)),
             "disk": int(self.disk),
             "open_files": int(self.open_files),
+            "output": int(self.output),
         }
 
 

@@ -70,12 +70,13 @@ def _receive_exactly(channel: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def close_all_but(one: int, other: int) -> None:
-    """Close all file descriptors except the standard streams and the two arguments."""
-    low, high = (one, other) if one < other else (other, one)
-    os.closerange(CHANNEL, low)
-    os.closerange(low + 1, high)
-    os.closerange(high + 1, 4096)
+def close_all_but(*kept: int) -> None:
+    """Close all file descriptors except the standard streams and the arguments."""
+    start = CHANNEL
+    for handle in sorted(kept):
+        os.closerange(start, handle)
+        start = handle + 1
+    os.closerange(start, 4096)
 
 
 def reset_interpreter(seed: int | None, folder: str) -> None:

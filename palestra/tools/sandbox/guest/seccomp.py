@@ -4,6 +4,10 @@ The filter refuses system calls that agents' programs do not need and that have 
 creating namespaces, mounting, accessing the memory of other processes, using kernel keys, loading BPF programs or
 kernel modules, and allocating memory that no limit covers. Socket families other than Unix and IP are refused because
 network namespaces do not confine all of them (for example vsock).
+
+Two further rules make a SIGKILL from inside distinguishable from one from outside. A program is process 1 of its
+namespace, which the kernel protects from every SIGKILL from inside, with two exceptions that are refused here: signals
+with a forged sender, and a program that lowers its own limit on CPU time.
 """
 
 from __future__ import annotations
@@ -69,13 +73,20 @@ _REFUSED: dict[str, tuple[int, int]] = {  # call numbers on x86-64 and on arm64;
     "sethostname": (170, 161),
     "setdomainname": (171, 162),
     "vhangup": (153, 58),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
 }
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
+_MMAP, _SETRLIMIT, _PRLIMIT, _PIDFD_SEND_SIGNAL = (9, 222), (160, 164), (302, 261), (424, 424)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # machine -> (column in _REFUSED, AUDIT_ARCH)
 _NAMESPACES = 0x7E020000  # all CLONE_NEW* flags for clone()
 _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
+_SHARED, _ANONYMOUS = 0x01, 0x20  # mmap() flags; both MAP_SHARED and MAP_SHARED_VALIDATE set the first bit
+_RLIMIT_CPU = 0
+
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_END = -1  # jump target in `_refuse`: the instruction after the last one
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both architectures are little-endian
 _X32 = 0x40000000  # bit that marks x32 ABI call numbers on x86-64
@@ -106,11 +117,40 @@ def program() -> bytes | None:
         *[(_JUMP_IF_EQUAL, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)],
         (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
         (_RETURN, 0, 0, _ALLOW),
+        # Pages of a shared anonymous mapping stay allocated after they are unmapped, when no process counts them.
+        *_refuse(_MMAP[column], ("any bit", 3, _SHARED), ("any bit", 3, _ANONYMOUS)),
+        *_refuse(_SETRLIMIT[column], ("equal", 0, _RLIMIT_CPU)),
+        *_refuse(_PRLIMIT[column], ("pointer", 2, 0), ("equal", 1, _RLIMIT_CPU)),
+        *_refuse(_PRLIMIT[column], ("pointer", 2, 0), ("not equal", 0, 0)),  # limits of another process
+        *_refuse(_PIDFD_SEND_SIGNAL[column], ("pointer", 2, 0)),  # with a forged sender
+        (_LOAD, 0, 0, _NUMBER),
     ]
     refused = [numbers[column] for numbers in _REFUSED.values() if numbers[column] >= 0]
     code += [(_JUMP_IF_EQUAL, len(refused) - i, 0, number) for i, number in enumerate(refused)]
     code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     return b"".join(struct.pack("<HBBI", *word) for word in code)
+
+
+def _refuse(number: int, *conditions: tuple[str, int, int]) -> list[tuple[int, int, int, int]]:
+    """Return instructions that refuse a system call if all conditions (kind, index of the argument, value) hold."""
+    code = [(_LOAD, 0, 0, _NUMBER), (_JUMP_IF_EQUAL, 0, _END, number)]
+    for kind, index, value in conditions:
+        argument = _FIRST_ARGUMENT + 8 * index
+        code.append((_LOAD, 0, 0, argument))
+        if kind == "any bit":
+            code.append((_JUMP_IF_SET, 0, _END, value))
+        elif kind == "equal":
+            code.append((_JUMP_IF_EQUAL, 0, _END, value))
+        elif kind == "not equal":
+            code.append((_JUMP_IF_EQUAL, _END, 0, value))
+        else:  # a pointer other than NULL: one of its halves is not 0
+            code += [(_JUMP_IF_EQUAL, 0, 2, 0), (_LOAD, 0, 0, argument + 4), (_JUMP_IF_EQUAL, _END, 0, 0)]
+    code.append((_RETURN, 0, 0, _ERROR | errno.EPERM))
+    end = len(code) - 1
+    return [
+        (name, end - i if true == _END else true, end - i if false == _END else false, value)
+        for i, (name, true, false, value) in enumerate(code)
+    ]
 
 
 def filter_pointer(words: bytes) -> tuple[int, list[object]]:

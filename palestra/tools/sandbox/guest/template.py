@@ -3,7 +3,8 @@
 A request is one message on the control socket with these file descriptors: the connection for reporting the outcome,
 the request file with the code and its input files, and the program's standard output, error and input. The template
 never reads the request file, so that its forks contain no data from earlier programs. A few forks are created and
-confined in advance; they wait for the next requests with the same limits. Closing the connection kills the program.
+confined in advance; they wait for the next requests with the same limits. Closing the connection kills the program. A
+batch runs one program with several inputs, under a supervisor that is forked from the template (`batch.py`).
 """
 
 from __future__ import annotations
@@ -21,15 +22,21 @@ import sys
 from time import monotonic
 from typing import Any
 
+from palestra.tools.sandbox.guest.batch import (
+    CHECK_INTERVAL,
+    BatchSupervisor,
+    new_folder,
+    remove_folder,
+    remove_leftovers,
+)
 from palestra.tools.sandbox.guest.confinement import Confinement, ConfinementSlot, Steps
+from palestra.tools.sandbox.guest.ending import OutOfMemoryCounter, describe_ending
 from palestra.tools.sandbox.guest.job import CHANNEL, Job, close_all_but, reset_interpreter, run_session
 from palestra.tools.sandbox.guest.paths import HOME
 from palestra.tools.sandbox.guest.program import ProgramRunner
+from palestra.tools.sandbox.guest.usage import UsageMeter, all_usage, resident_memory
 
-CHECK_INTERVAL = 0.05  # seconds between checks of the programs' resource usage
 MIN_WAITING, MAX_WAITING = 1, 5  # number of prepared processes; at the minimum, more are forked up to the maximum
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_HERTZ = os.sysconf("SC_CLK_TCK")
 
 
 class ProgramProcess:
@@ -48,13 +55,15 @@ class ProgramProcess:
         self.started = 0.0
         self.deadline: float | None = None
         self.limit = ""  # the limit for which the process was killed, if any
+        self.stopped = False  # the process was killed on request of the host
+        self.meter: UsageMeter | None = None
 
     def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:
         """Send a program to the process; its outcome will be reported on `connection`."""
         self.connection = connection
         connection.setblocking(False)
         self.started = monotonic()
-        if self.limits["once"]:
+        if self.limits["kind"] == "run":
             self.deadline = self.started + self.limits["wall"]
         if self.gate is not None:
             with contextlib.suppress(OSError):  # if the process has exited, `_finish` handles this
@@ -90,7 +99,8 @@ class Template:
         self._error_writer = fcntl.fcntl(writer, fcntl.F_DUPFD_CLOEXEC, 200)  # a high number, which programs do not use
         os.close(writer)
         self._next_check = 0.0
-        self._own_memory = process_usage().get(os.getpid(), (0, 0, 0.0))[1]
+        self._own_memory = resident_memory()
+        self._counter = OutOfMemoryCounter()
 
     def serve(self) -> None:
         """Serve requests until the control socket closes, then kill all programs and exit."""
@@ -130,6 +140,7 @@ class Template:
         kind, _, limits = message.partition(b" ")
         try:
             process = self._acquire(limits)
+            self._counter.refresh()
             process.run(kind, handles, connection)
             if not self._connected:
                 self._next_check = process.started + CHECK_INTERVAL
@@ -177,21 +188,23 @@ class Template:
                 self._limits.clear()
             limits = self._limits[wire] = json.loads(wire)
         slot = self._slots.pop() if self._slots else self._new_slot()
-        folder = ""
-        if self._confinement.level == "none":
-            import tempfile
-
-            folder = tempfile.mkdtemp(prefix="palestra-")
-        steps = slot.plans.get(wire)
-        if steps is None or folder:
-            steps = self._confinement.plan(slot, limits, folder)
+        is_batch = limits["kind"] == "batch"
+        folder = new_folder() if self._confinement.level == "none" else ""
+        plans = slot.plans.get(wire)
+        if plans is None or folder:
+            program_plan = self._confinement.plan(slot, limits, folder)
+            plans = (self._confinement.supervisor_plan(slot) if is_batch else []), program_plan
             slot.plans.clear()
-            slot.plans[wire] = steps
+            slot.plans[wire] = plans
+        if slot.group is not None:
+            slot.group.set_limit(limits)
         gate, remote_gate = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._confinement.before_fork()
         pid = os.fork()
         if pid == 0:
-            self._run_child(slot, steps, remote_gate, folder)
+            if is_batch:
+                self._run_supervisor(slot, plans, limits, remote_gate, folder)
+            self._run_child(slot, plans[1], remote_gate, folder)
         remote_gate.close()
         process = ProgramProcess(pid, slot, gate, limits, folder)
         self._processes[process.handle] = process
@@ -242,6 +255,30 @@ class Template:
         finally:
             os._exit(code)
 
+    def _run_supervisor(
+        self,
+        slot: ConfinementSlot,
+        plans: tuple[Steps, Steps],
+        limits: dict[str, Any],
+        gate: socket.socket,
+        folder: str,
+    ) -> None:
+        """Wait for a batch of inputs and run the program with each of them. Called in the fork; does not return."""
+        try:
+            self._confinement.enter(plans[0])
+            group = () if slot.group is None else slot.group.handles
+            close_all_but(gate.fileno(), self._error_writer, *group)
+            supervisor = BatchSupervisor(self._confinement, slot, plans[1], limits, folder)
+            kind, handles, _, _ = socket.recv_fds(gate, 16, 8)
+            if kind:
+                gate.close()
+                supervisor.run(handles[0], handles[1])
+            os._exit(0)
+        except BaseException as err:  # noqa: BLE001  # the supervisor runs no untrusted code
+            os.write(self._error_writer, f"{slot.index} {type(err).__name__}: {err}"[:500].encode() + b"\0")
+        finally:
+            os._exit(1)
+
     def _handle_message(self, process: ProgramProcess, event: int) -> None:
         """Handle a message from the host about a running program, or the loss of its connection."""
         if process.connection is None:
@@ -255,6 +292,7 @@ class Template:
                 os.kill(process.pid, signal.SIGINT)
         else:
             self._poll.unregister(process.connection)  # poll would report the closed connection repeatedly
+            process.stopped = True
             process.kill()
 
     def _finish(self, process: ProgramProcess) -> None:
@@ -262,7 +300,7 @@ class Template:
         self._poll.unregister(process.handle)
         del self._processes[process.handle]
         os.close(process.handle)
-        if process.folder:
+        if self._confinement.level == "none":
             self._clean_up(process)
         self._slots.append(process.slot)
         setup_error = self._setup_error(process.slot) if status else ""
@@ -273,19 +311,18 @@ class Template:
             return
         del self._connected[process.connection.fileno()]
         _quietly_unregister(self._poll, process.connection)
-        signalled = os.WIFSIGNALED(status)
-        cpu = usage.ru_utime + usage.ru_stime
-        limit = process.limit
-        killed = signalled and os.WTERMSIG(status) == signal.SIGKILL
-        if not limit and killed and cpu >= process.limits["cpu"] / 2:  # RLIMIT_CPU is imprecise because it counts ticks
-            limit = "cpu"
-        outcome: dict[str, Any] = {
-            "exit": None if signalled else os.WEXITSTATUS(status),
-            "signal": os.WTERMSIG(status) if signalled else None,
-            "limit": limit,
-            "cpu": round(cpu, 6),
-            "seconds": round(monotonic() - process.started, 6),
-        }
+        outcome = describe_ending(
+            status,
+            usage,
+            limit=process.limit,
+            limits=process.limits,
+            inherited=self._own_memory,
+            kills_are_external=self._confinement.kills_are_external,
+            counter=self._counter,
+            group=process.slot.group,
+        )
+        outcome["killed"] = outcome["killed"] and not process.stopped
+        outcome["seconds"] = round(monotonic() - process.started, 6)
         if setup_error:
             outcome = {"broken": setup_error}
         self._reply(process.connection, outcome)
@@ -312,60 +349,25 @@ class Template:
             if process.deadline is not None and now >= process.deadline:
                 process.kill("time")
         programs = [process for process in self._connected.values() if now - process.started > CHECK_INTERVAL / 2]
-        if programs:
-            usage = process_usage()
-            for process in programs:
-                memory, cpu = tree_usage(usage, process.pid, self._own_memory)
-                if memory > process.limits["memory"]:
-                    process.kill("memory")
-                elif process.limits["once"] and cpu > process.limits["cpu"]:
-                    process.kill("cpu")
+        usage = all_usage() if any(process.limits["kind"] != "batch" for process in programs) else {}
+        for process in programs:
+            if process.limits["kind"] == "batch":
+                continue  # its supervisor checks the limits of each process
+            if process.meter is None:
+                process.meter = UsageMeter(process.pid, self._own_memory)
+            process.meter.update(usage, now, process.limits["memory"])
+            if process.meter.memory > process.limits["memory"]:
+                process.kill("memory")
+            elif process.limits["kind"] == "run" and process.meter.cpu > process.limits["cpu"]:
+                process.kill("cpu")
 
     def _clean_up(self, process: ProgramProcess) -> None:
         """Kill the processes that the program left running, and remove its directory; not needed with namespaces."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
-        own = {other.pid for other in self._processes.values()}
-        for pid, (parent, _, _) in process_usage().items():
-            if parent == os.getpid() and pid not in own:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-                except (ProcessLookupError, ChildProcessError):
-                    continue
-        import shutil
-
-        shutil.rmtree(process.folder, ignore_errors=True)
-
-
-def process_usage() -> dict[int, tuple[int, int, float]]:
-    """Map each process id to its parent, resident bytes, and CPU seconds (including those of exited children)."""
-    usage = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat") as file:  # noqa: PTH123
-                    fields = file.read().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            ticks = sum(int(field) for field in fields[11:15])
-            usage[int(name)] = int(fields[1]), int(fields[21]) * _PAGE, ticks / _HERTZ
-    return usage
-
-
-def tree_usage(usage: dict[int, tuple[int, int, float]], root: int, shared: int) -> tuple[int, float]:
-    """Return the memory of a process tree, without `shared` bytes inherited from the template, and its CPU seconds."""
-    children: dict[int, list[int]] = {}
-    for pid, (parent, _, _) in usage.items():
-        children.setdefault(parent, []).append(pid)
-    memory, cpu, pending = 0, 0.0, [root]
-    while pending:
-        pid = pending.pop()
-        _, resident, seconds = usage.get(pid, (0, 0, 0.0))
-        memory += max(0, resident - shared)
-        cpu += seconds
-        pending += children.get(pid, [])
-    return memory, cpu
+        remove_leftovers([other.pid for other in self._processes.values()])
+        if process.folder:
+            remove_folder(process.folder)
 
 
 def _quietly_unregister(poll: select.poll, connection: socket.socket) -> None:
@@ -376,7 +378,7 @@ def _quietly_unregister(poll: select.poll, connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Run the template process: `python -c ... CONTROL LEVEL FIRST_UID MODULES`."""
+    """Run the template process: `python -c ... CONTROL LEVEL FIRST_UID MODULES GROUPS`."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     for name in filter(None, sys.argv[4].split(",")):
@@ -386,7 +388,7 @@ def main() -> None:
                 importlib.import_module("numpy.random")  # numpy imports it lazily
         except ImportError:
             continue  # not installed; a program that imports it gets the usual error
-    confinement = Confinement(level=sys.argv[2], first_uid=int(sys.argv[3]))
+    confinement = Confinement(level=sys.argv[2], first_uid=int(sys.argv[3]), groups=int(sys.argv[5]))
     template = Template(control, confinement)
     sys.argv = ["main.py"]
     for name in [name for name in sys.modules if name.partition(".")[0] == "palestra"]:
