@@ -18,20 +18,43 @@ _BETWEEN = re.compile(r"[ \t\r\n;,]*")
 def tool_calls(text: str) -> list[dict[str, Any]]:
     """Return the native tool calls in a reply, each as {"name", "arguments"}; calls that cannot be parsed are skipped.
 
-    Three formats are supported: `<tool_call>{...}</tool_call>` (Hermes, Qwen), `[TOOL_CALLS]` with a list or with
-    `name[ARGS]{...}` (Mistral), and a reply that is only JSON: one object, or several separated by `;` (Llama).
+    The formats are `<tool_call>{...}</tool_call>` (Hermes, Qwen), `<function=name>` with `<parameter=name>` elements
+    (Qwen-Coder) or with a JSON object (Llama), `[TOOL_CALLS]` with a list or with `name[ARGS]{...}` (Mistral), and a
+    reply that is only JSON: one object, or several separated by `;` (Llama).
     """
     if "<tool_call>" in text:
         bodies = (piece.partition("</tool_call>")[0] for piece in text.split("<tool_call>")[1:])
         return [call for body in bodies for call in _calls_in(body)]
+    if "<function=" in text:
+        return _function_calls(after_thinking(text))
     if "[TOOL_CALLS]" in text:
         return [call for piece in text.split("[TOOL_CALLS]")[1:] for call in _calls_in(piece)]
     bare = after_thinking(text).removeprefix("<|python_tag|>").strip()
     return _calls_in(bare) if bare.startswith(("{", "[")) else []
 
 
+def _function_calls(text: str) -> list[dict[str, Any]]:
+    """Return the calls in `<function=name>` elements, whose arguments are elements (as strings) or a JSON object."""
+    calls: list[dict[str, Any]] = []
+    for piece in text.split("<function=")[1:]:
+        name, _, rest = piece.partition(">")
+        body, closed, _ = rest.partition("</function>")
+        arguments: Any = {}
+        if "<parameter=" in body:
+            for part in body.split("<parameter=")[1:]:
+                key, _, value = part.partition(">")
+                arguments[key.strip()] = value.partition("</parameter>")[0].removeprefix("\n").removesuffix("\n")
+        elif body.strip():
+            arguments, _ = _read_json(body.strip())
+        if closed and isinstance(arguments, dict):
+            calls.append({"name": name.strip(), "arguments": arguments})
+    return calls
+
+
 def _calls_in(text: str) -> list[dict[str, Any]]:
     text = text.strip()
+    if text.startswith("<function="):
+        return _function_calls(text)
     name, marker, rest = text.partition("[ARGS]")
     if marker and not text.startswith(("{", "[")):
         arguments, _ = _read_json(rest.strip())
@@ -76,7 +99,7 @@ class CallSpan:
 
     calls: tuple[dict[str, Any], ...]  # each {"name", "arguments"}, or {"error"} with a message for the model
     end: int  # position after the calls; the rest of the text is ignored
-    form: str  # "tag", "fence", "tool_call", "mistral", "json", or "python_tag"
+    form: str  # "tag", "fence", "tool_call", "mistral", "json", "function" or "python_tag"
 
 
 def first_calls(
@@ -104,6 +127,7 @@ def first_calls(
         "|".join(
             [
                 *(f"<{re.escape(tag)}>" for tag in ("tool_call", *tags)),
+                *(f"<function={re.escape(name)}>" for name in names),
                 r"```[ \t]*\n?[A-Za-z_]+[ \t]*\n",
                 r"\[TOOL_CALLS\]",
             ]
@@ -115,6 +139,14 @@ def first_calls(
         mark, body = opener[0], opener.end()
         if mark == "[TOOL_CALLS]":
             return _mistral_calls(text, body)
+        if mark.startswith("<function="):
+            end = -1 if "</function>" in without_end else text.find("</function>", body)
+            if end >= 0:
+                end += len("</function>")
+                calls = _function_calls(text[opener.start() : end]) or [{"error": _SHAPE}]
+                return CallSpan(calls=tuple(calls), end=end, form="function")
+            without_end.add("</function>")
+            continue
         form, closer = ("fence", "```") if mark.startswith("```") else ("tag", f"</{mark[1:]}")
         called = fences.get(mark.strip("` \t\n").lower()) if form == "fence" else tags.get(mark[1:-1])
         language = mark.strip("` \t\n").lower() if form == "fence" else ""
@@ -226,6 +258,9 @@ _SHAPE = 'a call must be an object with "name" and "arguments", and "arguments" 
 
 def _json_calls(text: str) -> tuple[list[dict[str, Any]], str]:
     """Return the calls in a JSON text and "", or an empty list and an error message."""
+    if text.startswith("<function="):
+        calls_in_tags = _function_calls(text)
+        return calls_in_tags, "" if calls_in_tags else _SHAPE
     try:
         value = _JSON.decode(text)
     except (ValueError, RecursionError):

@@ -69,6 +69,8 @@ CALL = {"name": "add", "arguments": {"a": 1, "b": [2, {"c": "}"}]}}
         json.dumps({"name": CALL["name"], "parameters": CALL["arguments"]}),
         f"<|python_tag|>{json.dumps(CALL)}",
         f"<think>{{}}</think>\n{json.dumps(CALL)}",
+        f"<function=add>{json.dumps(CALL['arguments'])}</function>",
+        f"<tool_call>\n<function=add>\n{json.dumps(CALL['arguments'])}</function>\n</tool_call>",
         f"[TOOL_CALLS] [{json.dumps({**CALL, 'id': '123456789'})}]",
         f"[TOOL_CALLS]add[ARGS]{json.dumps(CALL['arguments'])}",
         json.dumps({"type": "function", "function": {"name": "add", "arguments": json.dumps(CALL["arguments"])}}),
