@@ -16,6 +16,8 @@ def _spec(name: str, tasks: str, summary: str, data_split: str | None = None) ->
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
         random_success=0.0,  # measured on 10 episodes per type, and on 80 for the types with the shortest solutions
+        echo_success=0.0,  # measured on 26 of the 30 types, on one episode for each of 25 strategies
+        constant_success=0.0,  # measured on the same types, on two episodes for each of 4 to 10 strategies
         splits=("train", "test") if data_split is None else (),
         extra="sciworld",
     )
