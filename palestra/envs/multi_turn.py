@@ -65,6 +65,7 @@ class MultiTurnEnv(Env):
     max_turns: int
     turn: int  # number of turns used
     ending: str | None = "reset"  # None during an episode; afterwards "solved", "lost", "out_of_turns" or "format"
+    _prompt: str | None = None  # first observation, if `task_key` has generated it
 
     def __init__(
         self,
@@ -98,7 +99,8 @@ class MultiTurnEnv(Env):
 
     def task_key(self) -> object:
         """Return a key that identifies the task that `setup` sampled; equal keys mean the same task."""
-        return self.prompt()
+        self._prompt = self.prompt()  # `reset` returns it, because generating it again may be slow
+        return self._prompt
 
     def reset_info(self) -> dict[str, Any]:
         """Return additional entries for the `info` that `reset` returns."""
@@ -118,7 +120,9 @@ class MultiTurnEnv(Env):
         if unused:
             raise BadValue(f"unknown reset options for {type(self).__name__}: {', '.join(map(str, unused))}")
         self.ending = None
-        return self.prompt(), {"seed": seed, "max_turns": self.max_turns, "task_id": self.task_id, **self.reset_info()}
+        prompt, self._prompt = self._prompt, None
+        info = {"seed": seed, "max_turns": self.max_turns, "task_id": self.task_id, **self.reset_info()}
+        return self.prompt() if prompt is None else prompt, info
 
     def _sample(self, options: dict[str, Any]) -> dict[str, Any]:
         """Sample a task and return the options that it did not use."""
