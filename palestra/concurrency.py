@@ -9,21 +9,29 @@ from concurrent.futures import Future, wait
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from palestra.threads import DaemonExecutor
+
 T = TypeVar("T")
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run `coroutine` until it completes and return its result.
 
-    If no event loop is running, this is `asyncio.run`. Otherwise, for example in a notebook cell, the coroutine runs in
-    the event loop of another thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its cleanup
+    If no event loop is running, this is `asyncio.run`, except that it does not wait at the end for calls of
+    `asyncio.to_thread` that hang. Otherwise, for example in a notebook cell, the coroutine runs in the event loop of
+    another thread while the calling thread waits. Ctrl-C cancels the coroutine, waits for its cleanup
     and raises KeyboardInterrupt. A second Ctrl-C raises KeyboardInterrupt without waiting.
     """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(coroutine)
+        return asyncio.run(_with_daemon_threads(coroutine))
     return _run_in_thread(coroutine)
+
+
+async def _with_daemon_threads(coroutine: Coroutine[Any, Any, T]) -> T:
+    asyncio.get_running_loop().set_default_executor(DaemonExecutor())
+    return await coroutine
 
 
 def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -38,7 +46,7 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, T]) -> T:
 
     def work() -> None:
         try:
-            outcome.set_result(asyncio.run(main()))
+            outcome.set_result(asyncio.run(_with_daemon_threads(main())))
         except BaseException as err:  # noqa: BLE001  # re-raised in the calling thread
             outcome.set_exception(err)
 

@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -64,12 +65,11 @@ def call_with_timeout(name: str, function: Callable[..., T], seconds: float | No
 
 
 class _Call:
-    __slots__ = ("_token", "abandoned", "function", "future", "loop", "thread")
+    __slots__ = ("_token", "abandoned", "deliver", "function", "thread")
 
-    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, function: Callable[[], Any], deliver: Callable[[Any, BaseException | None], object]) -> None:
         self.function = function
-        self.loop = loop
-        self.future: asyncio.Future[Any] = loop.create_future()
+        self.deliver = deliver  # called in the thread with the result and the exception
         self.thread: int | None = None  # id of the thread that runs the call
         self.abandoned = False
         self._token = [None]
@@ -83,7 +83,7 @@ class _Call:
         return True
 
     def run(self) -> bool:
-        """Call the function and pass its result to the event loop; return False if the call was abandoned."""
+        """Call the function and deliver its result; return False if the call was abandoned."""
         result: Any = None
         error: BaseException | None = None
         try:
@@ -96,17 +96,8 @@ class _Call:
             error = err
         if not self.settle():
             return False
-        with suppress(RuntimeError):  # the event loop is closed
-            self.loop.call_soon_threadsafe(self._resolve, result, error)
+        self.deliver(result, error)
         return True
-
-    def _resolve(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
 
 
 class DaemonPool:
@@ -127,18 +118,28 @@ class DaemonPool:
 
     async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Return `function(*args, **kwargs)`, called in a thread."""
-        call = _Call(partial(copy_context().run, function, *args, **kwargs), asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            with suppress(RuntimeError):  # the event loop is closed
+                loop.call_soon_threadsafe(_resolve, future, result, error)
+
+        call = self._submit(partial(copy_context().run, function, *args, **kwargs), deliver)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._abandon(call)
+            raise
+
+    def _submit(self, function: Callable[[], Any], deliver: Callable[[Any, BaseException | None], object]) -> _Call:
+        call = _Call(function, deliver)
         with self._changed:
             if self._busy < self._max_threads:
                 self._start(call)
             else:
                 self._queue.append(call)
-        try:
-            result: T = await call.future
-        except asyncio.CancelledError:
-            self._abandon(call)
-            raise
-        return result
+        return call
 
     def _abandon(self, call: _Call) -> None:
         with self._changed:
@@ -186,6 +187,38 @@ class DaemonPool:
                 self._idle -= 1
                 return None
         return self._ready.popleft()
+
+
+class DaemonExecutor(DaemonPool, ThreadPoolExecutor):
+    """Default executor for an event loop, used by `asyncio.to_thread`. Neither the loop nor Python waits for its calls.
+
+    It inherits from ThreadPoolExecutor only because asyncio requires that.
+    """
+
+    def __init__(self, max_threads: int = MAX_THREADS) -> None:
+        ThreadPoolExecutor.__init__(self, max_threads)
+        DaemonPool.__init__(self, max_threads)
+
+    def submit(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def call() -> T | None:
+            return function(*args, **kwargs) if future.set_running_or_notify_cancel() else None
+
+        self._submit(call, partial(_resolve, future))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Return immediately: the threads end with their calls or with the process."""
+
+
+def _resolve(future: asyncio.Future[Any] | Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 _pools: WeakKeyDictionary[asyncio.AbstractEventLoop, DaemonPool] = WeakKeyDictionary()

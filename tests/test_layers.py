@@ -21,8 +21,8 @@ ROOT = Path(palestra.__file__).parent
 ROWS = [
     {"errors"},
     {"types"},
-    {"spec"},
-    {"seeding", "optional", "cache", "sockets", "concurrency", "threads", "plugins", "keywords", "folders", "options"},
+    {"spec", "threads"},
+    {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},
     {"tools"},

@@ -9,6 +9,7 @@ from contextvars import ContextVar
 
 import pytest
 
+from palestra.concurrency import run_sync
 from palestra.errors import EnvFailed
 from palestra.threads import MAX_THREADS, DaemonPool, call_with_timeout, run_in_thread
 
@@ -131,3 +132,20 @@ def test_limits() -> None:
         call_with_timeout("step", divmod, 60, 1, 0)
     with pytest.raises(EnvFailed, match=r"step took longer than 0\.01 seconds"):
         call_with_timeout("step", threading.Event().wait, 0.01)
+
+
+def test_the_executor_of_to_thread_does_not_block_the_end_of_its_loop() -> None:
+    forever = threading.Event()
+
+    async def calls() -> int:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.to_thread(forever.wait)
+        with pytest.raises(ValueError, match="invalid literal"):
+            await asyncio.to_thread(int, "x")
+        return await asyncio.to_thread(int, "7")
+
+    try:
+        assert run_sync(calls()) == 7  # asyncio.run would wait for the first call
+    finally:
+        forever.set()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -18,6 +17,7 @@ from palestra.cli.env_options import (
 )
 from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import given_options, quiet_libraries
+from palestra.concurrency import run_sync
 from palestra.errors import BadValue
 
 __all__ = ["add_arguments", "run"]
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     settings = _execution_settings(args)
     command = ["palestra", *sys.argv[1:]]
     try:
-        evaluation = asyncio.run(
+        evaluation = run_sync(
             run_evaluation(suite, agent, folder, settings=settings, overwrite=args.overwrite, command=command)
         )
     except KeyboardInterrupt:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 from pathlib import Path
 
 from palestra.cli.env_options import add_env_kwargs, add_import, add_timeouts, env_kwargs
 from palestra.cli.eval import exit_code
 from palestra.cli.eval_options import MAX_FAILED
+from palestra.concurrency import run_sync
 
 _EPILOG = """\
 examples:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from palestra.evals.run import EvalSettings
     from palestra.evals.text import table_text
 
-    result = asyncio.run(
+    result = run_sync(
         rescore(
             args.run_folder,
             args.out,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from math import ceil
 from time import perf_counter
@@ -65,9 +67,9 @@ class AsyncTrainer(SyncTrainer):
         started = perf_counter()
         result, trajectories, groups = await self._next_batch()
         received = perf_counter()
-        learned = await asyncio.to_thread(
-            reinforcement_step, self.learner, trajectories, step, version=self.engine.version
-        )
+        learn = partial(reinforcement_step, self.learner, trajectories, step, version=self.engine.version)
+        with ThreadPoolExecutor(1, "palestra-learner") as thread:  # a canceled run waits until the updates have ended
+            learned = await asyncio.get_running_loop().run_in_executor(thread, learn)
         await self.publish()
         async with self._released:
             self._buffer.release()

@@ -12,7 +12,7 @@ from palestra.cli import build_parser, main
 from tests import warm_process
 
 ENVS = '''
-import sys, threading
+import asyncio, sys, threading
 import palestra
 
 class Bad(palestra.Env):
@@ -44,6 +44,10 @@ class Bad(palestra.Env):
 class HangsInStep(Bad):
     def __init__(self):
         super().__init__(hangs="step")
+
+class HangsInExecutor(Bad):
+    async def astep(self, action):
+        await asyncio.to_thread(threading.Event().wait)
 
 def stuck(question: str) -> str:
     """Never return."""
@@ -88,12 +92,13 @@ def command(*args: str) -> tuple[int, str]:
     ("args", "expected"),
     [
         ([*EVAL, "--set", "hangs=step"], "env: TimeoutError: no reply within the time limit"),
+        (["eval", "bad_envs:HangsInExecutor", *EVAL[2:]], "env: TimeoutError"),
         ([*EVAL, "--set", "hangs=reset", "--env-backend", "process"], "env: EnvFailed"),
         (["play", "bad_envs:Bad", "--agent", "expert", "--set", "hangs=step"], "step took longer than 0.2 seconds"),
         (["check", "bad_envs:Bad", "--set", "hangs=reset"], ""),
         (TRAIN, "TimeoutError"),
     ],
-    ids=["eval", "eval-process", "play", "check", "train"],
+    ids=["eval", "eval-to_thread", "eval-process", "play", "check", "train"],
 )
 def test_commands_end_although_an_environment_hangs(args: list[str], expected: str) -> None:
     code, errors = command(*args, *LIMITS)
