@@ -85,12 +85,14 @@ _FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 _SHARED, _ANONYMOUS = 0x01, 0x20  # mmap() flags; both MAP_SHARED and MAP_SHARED_VALIDATE set the first bit
 _RLIMIT_CPU = 0
 
-_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x45, 0x06
+_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _JUMP_IF_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _END = -1  # jump target in `_refuse`: the instruction after the last one
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; both architectures are little-endian
 _X32 = 0x40000000  # bit that marks x32 ABI call numbers on x86-64
 PR_SET_SECCOMP, FILTER = 22, 2
+
+_Code = list[tuple[int, int, int, int]]  # instructions: operation, jump if true, jump if false, operand
 
 
 def program() -> bytes | None:
@@ -98,42 +100,54 @@ def program() -> bytes | None:
     if platform.machine() not in _MACHINES:
         return None
     column, arch = _MACHINES[platform.machine()]
-    code: list[tuple[int, int, int, int]] = [
+    code: _Code = [
         (_LOAD, 0, 0, _ARCH),
         (_JUMP_IF_EQUAL, 1, 0, arch),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
         (_LOAD, 0, 0, _NUMBER),
         (_JUMP_IF_SET, 0, 1, _X32),
         (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_JUMP_IF_EQUAL, 0, 1, _CLONE3[column]),  # a filter cannot read the flags of clone3; libc uses clone instead
-        (_RETURN, 0, 0, _ERROR | errno.ENOSYS),
-        (_JUMP_IF_EQUAL, 0, 4, _CLONE[column]),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_IF_SET, 0, 1, _NAMESPACES),
-        (_RETURN, 0, 0, _ERROR | errno.EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-        (_JUMP_IF_EQUAL, 0, 3 + len(_FAMILIES), _SOCKET[column]),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        *[(_JUMP_IF_EQUAL, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)],
-        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
-        (_RETURN, 0, 0, _ALLOW),
-        # Pages of a shared anonymous mapping stay allocated after they are unmapped, when no process counts them.
-        *_refuse(_MMAP[column], ("any bit", 3, _SHARED), ("any bit", 3, _ANONYMOUS)),
-        *_refuse(_SETRLIMIT[column], ("equal", 0, _RLIMIT_CPU)),
-        *_refuse(_PRLIMIT[column], ("pointer", 2, 0), ("equal", 1, _RLIMIT_CPU)),
-        *_refuse(_PRLIMIT[column], ("pointer", 2, 0), ("not equal", 0, 0)),  # limits of another process
-        *_refuse(_PIDFD_SEND_SIGNAL[column], ("pointer", 2, 0)),  # with a forged sender
-        (_LOAD, 0, 0, _NUMBER),
+        *_search(sorted(_rules(column).items())),
     ]
-    refused = [numbers[column] for numbers in _REFUSED.values() if numbers[column] >= 0]
-    code += [(_JUMP_IF_EQUAL, len(refused) - i, 0, number) for i, number in enumerate(refused)]
-    code += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     return b"".join(struct.pack("<HBBI", *word) for word in code)
 
 
-def _refuse(number: int, *conditions: tuple[str, int, int]) -> list[tuple[int, int, int, int]]:
+def _rules(column: int) -> dict[int, _Code]:
+    """Return instructions for each system call that is not always allowed; if they do not return, it is allowed."""
+    refused: _Code = [(_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    rules = {numbers[column]: refused for numbers in _REFUSED.values() if numbers[column] >= 0}
+    # A filter cannot read the flags of clone3; libc uses clone instead.
+    rules[_CLONE3[column]] = [(_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
+    rules[_CLONE[column]] = _refuse(("any bit", 0, _NAMESPACES))
+    rules[_SOCKET[column]] = [
+        (_LOAD, 0, 0, _FIRST_ARGUMENT),
+        *[(_JUMP_IF_EQUAL, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)],
+        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+    ]
+    # Pages of a shared anonymous mapping stay allocated after they are unmapped, when no process counts them.
+    rules[_MMAP[column]] = _refuse(("any bit", 3, _SHARED), ("any bit", 3, _ANONYMOUS))
+    rules[_SETRLIMIT[column]] = _refuse(("equal", 0, _RLIMIT_CPU))
+    rules[_PRLIMIT[column]] = [
+        *_refuse(("pointer", 2, 0), ("equal", 1, _RLIMIT_CPU)),
+        *_refuse(("pointer", 2, 0), ("not equal", 0, 0)),  # limits of another process
+    ]
+    rules[_PIDFD_SEND_SIGNAL[column]] = _refuse(("pointer", 2, 0))  # with a forged sender
+    return rules
+
+
+def _search(rules: list[tuple[int, _Code]]) -> _Code:
+    """Return a binary search for the call; when a filter is installed, the kernel evaluates it for every number."""
+    if len(rules) == 1:
+        number, code = rules[0]
+        return [(_JUMP_IF_EQUAL, 0, len(code), number), *code, (_RETURN, 0, 0, _ALLOW)]
+    middle = len(rules) // 2
+    low, high = _search(rules[:middle]), _search(rules[middle:])
+    return [(_JUMP_IF_AT_LEAST, len(low), 0, rules[middle][0]), *low, *high]
+
+
+def _refuse(*conditions: tuple[str, int, int]) -> _Code:
     """Return instructions that refuse a system call if all conditions (kind, index of the argument, value) hold."""
-    code = [(_LOAD, 0, 0, _NUMBER), (_JUMP_IF_EQUAL, 0, _END, number)]
+    code: _Code = []
     for kind, index, value in conditions:
         argument = _FIRST_ARGUMENT + 8 * index
         code.append((_LOAD, 0, 0, argument))
