@@ -21,7 +21,7 @@ ROOT = Path(palestra.__file__).parent
 ROWS = [
     {"errors"},
     {"types"},
-    {"spec", "threads"},
+    {"spec", "threads", "plain_data"},
     {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},

@@ -6,20 +6,16 @@ A prompt that extends the previous call's tokens is stored as the number of shar
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from palestra.errors import ParsingFailed
+from palestra.plain_data import plain_data
 from palestra.rollout.types import Failure, Trajectory, Turn
 from palestra.types import Action, Call, Observation
 
 SCHEMA = 1
-# Limits for each `info`, `kwargs` and `meta`; larger values are cut off.
-MAX_DEPTH = 50
-MAX_ITEMS = 100_000
-MAX_CHARACTERS = 8 << 20
-MAX_BITS = 4_096  # longer integers are written in hexadecimal, because Python limits the length of decimal ones
 
 
 def to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -40,7 +36,7 @@ def to_json(trajectory: Trajectory) -> dict[str, Any]:
                 "reward": turn.reward,
                 "terminated": turn.terminated,
                 "truncated": turn.truncated,
-                "info": _plain(turn.info),
+                "info": plain_data(turn.info),
                 "agent_seconds": turn.agent_seconds,
                 "env_seconds": turn.env_seconds,
             }
@@ -48,7 +44,7 @@ def to_json(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "env_id": trajectory.env_id,
-        "kwargs": _plain(trajectory.kwargs),
+        "kwargs": plain_data(trajectory.kwargs),
         "seed": trajectory.seed,
         "task_id": trajectory.task_id,
         "group": trajectory.group,
@@ -62,7 +58,7 @@ def to_json(trajectory: Trajectory) -> dict[str, Any]:
         "attempts": trajectory.attempts,
         "started": trajectory.started,
         "seconds": trajectory.seconds,
-        "meta": _plain(trajectory.meta),
+        "meta": plain_data(trajectory.meta),
     }
 
 
@@ -167,77 +163,3 @@ def _observation_from_json(stored: Any) -> Observation:
         {"type": "image", "image": base64.b64decode(part["base64"])} if part["type"] == "image" else part
         for part in stored
     ]
-
-
-def _plain(value: Any) -> Any:
-    """Return a value, such as an `info`, as JSON data of limited size."""
-    if not isinstance(value, Mapping):
-        return _PlainData(MAX_ITEMS, MAX_CHARACTERS).of(value)
-    items, characters = MAX_ITEMS, MAX_CHARACTERS
-    data: dict[str, Any] = {}
-    for key, item in value.items():
-        # An item may use half of what is left, so that a huge one does not displace the others.
-        plain = _PlainData(items // 2, characters // 2)
-        name = plain.key(key)
-        data[name] = plain.of(item, (id(value),))
-        items, characters = items - items // 2 + plain.items - 1, characters - characters // 2 + plain.characters
-        if items <= 1:
-            break
-    return data
-
-
-class _PlainData:
-    """Converts a value to JSON data; objects that JSON cannot represent become their repr.
-
-    An environment may put anything into `info`: references to itself, deep nesting, or lists that share their items
-    and grow exponentially when written out. Whatever exceeds a limit is cut off.
-    """
-
-    def __init__(self, items: int, characters: int) -> None:
-        self.items = items  # number of items that may still be added
-        self.characters = characters
-
-    def of(self, value: Any, inside: tuple[int, ...] = ()) -> Any:
-        """Convert a value; `inside` contains the ids of the collections around it."""
-        if value is None or isinstance(value, (bool, float)):
-            return value
-        if isinstance(value, int):
-            return value if value.bit_length() <= MAX_BITS else hex(value)
-        if isinstance(value, str):
-            return self._text(value)
-        if id(value) in inside:
-            return "... (refers to itself)"
-        if len(inside) >= MAX_DEPTH:
-            return "... (nested too deeply)"
-        inside = (*inside, id(value))
-        if isinstance(value, Mapping):
-            return {self.key(key): self.of(item, inside) for key, item in self._limited(value.items())}
-        if isinstance(value, (list, tuple)):
-            return [self.of(item, inside) for item in self._limited(value)]
-        if isinstance(value, (set, frozenset)):
-            return sorted((self.of(item, inside) for item in self._limited(value)), key=repr)
-        return self._text(_repr(value))
-
-    def key(self, key: Any) -> str:
-        return self._text(key if isinstance(key, str) else _repr(key))
-
-    def _limited(self, items: Iterable[Any]) -> Iterator[Any]:
-        for item in items:
-            if self.items <= 0:
-                break
-            self.items -= 1
-            yield item
-
-    def _text(self, text: str) -> str:
-        length = len(text)
-        if length > self.characters:
-            text = f"{text[: self.characters]}... ({length} characters)"
-        self.characters = max(0, self.characters - length)
-        return text
-
-
-def _repr(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception as err:  # noqa: BLE001  # the class belongs to the environment
-        return f"<{type(value).__name__} whose repr raises {type(err).__name__}>"

@@ -332,6 +332,9 @@ def check_vector_step(client: Client) -> None:
         )
     retry = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": steps})
     client.require(sorted(retry.body["rows"]) == rows, "vector", "a retry must return the same rows", retry)
+    twice = client.send("POST", f"{PREFIX}/steps", {"id": "v", "steps": [steps[0]] * 3}).body
+    once = len(twice["rows"]) == 1 and {item["error"]["code"] for item in twice["errors"]} == {"bad_request"}
+    client.require(once, "vector", "a session that occurs several times must be refused after the first", retry)
     client.close(*sessions, *references)
 
 

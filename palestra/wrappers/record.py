@@ -10,6 +10,7 @@ from typing import Any
 
 from palestra.core import Env, Reset, Wrapper
 from palestra.errors import StoreFailed
+from palestra.plain_data import plain_data
 from palestra.types import Observation, Step
 
 SCHEMA = 1
@@ -37,15 +38,16 @@ class Record(Wrapper):
         self._episode = {
             "schema": SCHEMA,
             "env": inner.spec.id if inner.spec is not None else repr(inner),
-            "kwargs": inner._call[1],
+            "kwargs": plain_data(inner._call[1], show=_show),
             "seed": info.get("seed"),
             "prompt": observation,
-            "info": info,
+            "info": plain_data(info, show=_show),
         }
         return observation, info
 
     def after_step(self, action: str, step: Step) -> Step:
-        self._turns.append({"action": action, **step._asdict()})
+        info = plain_data(step.info, show=_show)
+        self._turns.append({"action": action, **step._asdict(), "info": info})
         if step.done:
             self._write()
         return step
@@ -66,7 +68,7 @@ class Record(Wrapper):
             "finished": last["terminated"] or last["truncated"],
             "success": bool(last["info"].get("success", False)),
         }
-        data = json.dumps(line, default=_to_json, ensure_ascii=True).encode() + b"\n"
+        data = json.dumps(line, default=_show, ensure_ascii=True).encode() + b"\n"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -83,9 +85,5 @@ class Record(Wrapper):
         self._episode = None
 
 
-def _to_json(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return f"<{len(value)} bytes>"
-    if isinstance(value, (set, frozenset)):
-        return sorted(value, key=repr)
-    return repr(value)
+def _show(value: Any) -> str:
+    return f"<{len(value)} bytes>" if isinstance(value, bytes) else repr(value)

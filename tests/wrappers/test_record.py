@@ -10,6 +10,7 @@ import pytest
 import palestra
 from palestra.errors import StoreFailed
 from palestra.wrappers import Record
+from tests.evals.players import AnyInfo
 
 
 def lines(path: Path) -> list[Any]:
@@ -62,6 +63,14 @@ def test_any_action_can_be_written(tmp_path: Path) -> None:
     env.reset(seed=1)
     env.step("\ud800\x00 \u2028 \n")
     assert lines(tmp_path / "e.jsonl")[0]["turns"][0]["action"] == "\ud800\x00 \u2028 \n"
+
+
+def test_any_info_can_be_written(tmp_path: Path) -> None:
+    env = Record(AnyInfo(), tmp_path / "e.jsonl")
+    env.reset(seed=1)
+    env.step("a")
+    info = lines(tmp_path / "e.jsonl")[0]["turns"][0]["info"]
+    assert (info["self"][0], info["bytes"]) == ("... (refers to itself)", "<1 bytes>")
 
 
 def test_forks_and_other_processes_share_the_file(tmp_path: Path) -> None:
