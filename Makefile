@@ -7,7 +7,7 @@ FRAMEWORKS := .cache/frameworks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks frameworks quick lint format bench sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks frameworks chaos quick lint format bench sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	$(BIN)/palestra train recipes/guess_the_number.toml
@@ -23,6 +23,10 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed
 # Test the integrations with other training frameworks.
 test-frameworks: $(VENV)/.dev frameworks
 	$(BIN)/python -m pytest tests/frameworks
+
+# Run random schedules of faults for PALESTRA_CHAOS_SECONDS. Every round prints the seed that repeats it (PALESTRA_CHAOS_SEED).
+chaos: $(VENV)/.dev sandbox
+	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
 
 quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -58,6 +58,9 @@ class Trouble(Env):
             return Step("cannot travel", 0.0, False, False, {"value": lambda: 0})
         if word == "four":
             return ("only", 0.0, False, False)  # type: ignore[return-value]
+        if word == "reward":
+            reward: Any = {"nan": float("nan"), "none": None, "text": "1.0"}[rest]
+            return Step("no reward", reward, False, False, {})
         if word == "clock":
             return Step(f"{time.monotonic_ns()}", 0.0, False, False, {})
         self.turn += 1

@@ -8,7 +8,7 @@ from palestra.core import Env
 from palestra.seeding import child_seed, nth_seed
 from palestra.workers.types import Autoreset
 
-ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "lambda"}
+ACCIDENTS = {"raise", "quit", "hang", "spin", "exit", "kill", "eat", "four", "lambda", "reward"}
 
 
 class OneEnv:
