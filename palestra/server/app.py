@@ -169,7 +169,9 @@ class App:
             message.id = request.client.request_id.decode("latin-1")[:128]
         return message
 
-    async def _submit(self, request: HttpRequest, operation: str, message: Request, status: int = 200) -> None:
+    async def _submit(
+        self, request: HttpRequest, operation: str, message: Request, status: int = 200, *, refuse: bool = True
+    ) -> None:
         response: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self.dispatcher.submit(message, request.client.owner, request.accept, partial(_set_result, response))
         result = response.result() if response.done() else await response
@@ -178,7 +180,7 @@ class App:
         if log.isEnabledFor(logging.DEBUG):
             session = getattr(message, "session", "")
             log.debug("request", extra={"op": operation, "code": code, "session": session, "request": message.id})
-        await request.send_result(result, status)
+        await request.send_result(result, status, refuse=refuse)
 
     async def _other_route(self, request: HttpRequest, path: str) -> None:
         for adapter in self.protocols:
@@ -200,7 +202,9 @@ class App:
         await self._submit(request, "create", body, 201)
 
     async def _steps(self, request: HttpRequest) -> None:
-        await self._submit(request, "steps", await self._read(request, _DECODE_STEPS[request.content_type or JSON]))
+        body = await self._read(request, _DECODE_STEPS[request.content_type or JSON])
+        request.check_budget()
+        await self._submit(request, "steps", body, refuse=False)
 
     async def _batch(self, request: HttpRequest) -> None:
         batch: Batch = await self._read(request, _DECODE_BATCH[request.content_type or JSON])

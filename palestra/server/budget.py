@@ -3,7 +3,8 @@
 A request counts from the time its body is received until its response is ready, and a response until it is written to
 the connection. A client that reaches its limit receives the error `capacity` and can retry. Results of resets, steps
 and forks are stored, so nothing is executed twice. A single message may exceed the limits if its client has nothing
-else in flight, so that every message can be delivered eventually.
+else in flight, so that every message can be delivered eventually. The response to a vector step is never refused,
+because it would have to be built again; instead, a client at its limit cannot start one.
 """
 
 from __future__ import annotations
@@ -62,6 +63,17 @@ class ClientBudget:
         self.used = used + size
         budget.used += size
         return True
+
+    def add(self, size: int) -> None:
+        """Count `size` more bytes, even if this exceeds a limit."""
+        self.used += size
+        self._budget.used += size
+
+    @property
+    def full(self) -> bool:
+        """Whether this client has bytes in flight and a limit is reached."""
+        budget = self._budget
+        return bool(self.used) and (self.used >= budget.per_client or budget.used >= budget.total)
 
     def give_back(self, size: int) -> None:
         """Count `size` fewer bytes, because a message has been handled or written to its connection."""

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 
 from palestra.remote import protocol
-from palestra.remote.protocol import JSON, MSGPACK, Fault, Request, Response, encode_json, encode_msgpack, fault
+from palestra.remote.protocol import JSON, MSGPACK, Fault, Request, Response, Steps, encode_json, encode_msgpack, fault
 from palestra.server.auth import Client
 from palestra.server.budget import FREE, ClientBudget
 from palestra.server.dispatcher import Dispatcher
 from palestra.server.request import Receive, Send
 from palestra.server.responses import envelope
-from palestra.server.sessions import Result
+from palestra.server.sessions import Respond, Result
 
 log = logging.getLogger("palestra.server")
 MAX_UNSENT = 100_000  # maximum number of queued responses per client
@@ -61,13 +61,20 @@ async def serve_websocket(dispatcher: Dispatcher, receive: Receive, send: Send, 
             for request_id, error in errors:
                 dispatcher.stats.requests["websocket", error.code] += 1
                 sender.add(media_type, request_id, error)
+            large = None
             if size <= FREE or not requests:
                 account.give_back(size)
-                on_response = sender.add
             else:  # the actions in a large message use memory until all of its requests have finished
-                on_response = LargeMessage(sender, size, len(requests)).add
+                large = LargeMessage(account, size, len(requests))
             for request in requests:
-                dispatcher.submit(request, client.owner, media_type, partial(on_response, media_type, request.id))
+                vector = isinstance(request, Steps)
+                respond: Respond = partial(sender.add_vector if vector else sender.add, media_type, request.id)
+                if large is not None:
+                    respond = partial(large.respond, respond)
+                if vector and account.full:
+                    respond(account.refusal())
+                else:
+                    dispatcher.submit(request, client.owner, media_type, respond)
             if log.isEnabledFor(logging.DEBUG):
                 for request in requests:
                     extra = {"op": type(request).__name__.lower(), "session": getattr(request, "session", "")}
@@ -127,18 +134,18 @@ def _request_id(data: bytes | str, media_type: str) -> str:
 class LargeMessage:
     """Large message, whose size counts until all of its requests have a response."""
 
-    __slots__ = ("_missing", "_sender", "_size")
+    __slots__ = ("_account", "_missing", "_size")
 
-    def __init__(self, sender: ResponseSender, size: int, requests: int) -> None:
-        self._sender = sender
+    def __init__(self, account: ClientBudget, size: int, requests: int) -> None:
+        self._account = account
         self._size = size
         self._missing = requests
 
-    def add(self, media_type: str, request_id: str, result: Result) -> None:
+    def respond(self, respond: Respond, result: Result) -> None:
         self._missing -= 1
         if self._missing == 0:
-            self._sender.account.give_back(self._size)
-        self._sender.add(media_type, request_id, result)
+            self._account.give_back(self._size)
+        respond(result)
 
 
 class ResponseSender:
@@ -168,6 +175,15 @@ class ResponseSender:
             size = len(result)
             if not self.account.take(size):
                 size, result = 0, self.account.refusal()
+        self._queues[media_type].append((size, envelope(request_id, result)))
+        self._ready.set()
+
+    def add_vector(self, media_type: str, request_id: str, result: Result) -> None:
+        """Add the response to a vector step, which is never refused."""
+        if self.closed:
+            return
+        size = len(result) if isinstance(result, bytes) else 0
+        self.account.add(size)
         self._queues[media_type].append((size, envelope(request_id, result)))
         self._ready.set()
 

@@ -125,8 +125,16 @@ class HttpRequest:
             sent += CHUNK
         await self._send({"type": "http.response.body", "body": body[sent:] if sent else body})
 
-    async def send_result(self, result: Result, status: int = 200) -> None:
-        """Send an encoded result or an error. A large result counts towards the client's budget until it is sent."""
+    def check_budget(self) -> None:
+        """Refuse a request that could have a large response if the client has too many bytes in flight."""
+        if self._account.full:
+            raise RequestError(self._account.refusal())
+
+    async def send_result(self, result: Result, status: int = 200, *, refuse: bool = True) -> None:
+        """Send an encoded result or an error. A large result counts towards the client's budget until it is sent.
+
+        If the budget does not suffice, an error is sent instead, unless `refuse` is False.
+        """
         if self._held:
             self.release()
         if not isinstance(result, Fault):
@@ -134,7 +142,10 @@ class HttpRequest:
             if size <= FREE:
                 await self.send(status, result)
                 return
-            if self._account.take(size):
+            allowed = self._account.take(size)
+            if not allowed and not refuse:
+                self._account.add(size)
+            if allowed or not refuse:
                 try:
                     await self.send(status, result)
                 finally:

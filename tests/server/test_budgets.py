@@ -149,6 +149,9 @@ def test_clients_that_do_not_read_large_answers(server: Server, client: Client) 
         assert (refused.status, refused.code, refused.headers["retry-after"]) == (503, "capacity", "1")
         large = client.post("/v1/sessions", {"env": TRICKY, "kwargs": {"word": "x" * 100 * KILOBYTE}})
         assert large.code == "capacity"  # large requests are also refused
+        vector = client.post("/v1/steps", {"steps": [[play.session, 2, "a"]], "id": "v"})
+        assert vector.code == "capacity"  # before it is executed
+        assert play.status().data["seq"] == 2
         with server.client(token=BOB) as bob:
             other = bob.open(GUESS)
             assert other.reset(seed=1).status == 200
@@ -161,6 +164,31 @@ def test_clients_that_do_not_read_large_answers(server: Server, client: Client) 
     until(lambda: server.number("bytes_in_flight", client) == 0)
     assert play.step("big 8", id="x", seq=1).status == 200
     play.close()
+
+
+def test_a_large_vector_step_is_delivered_in_one_message(server: Server, client: Client) -> None:
+    """Check over HTTP and the WebSocket that the response is not refused, although it exceeds the budget."""
+    plays = [client.open() for _ in range(3)]
+    for play in plays:
+        play.reset(seed=1)
+    steps = [[play.session, 1, "big 2"] for play in plays]
+    with ExitStack() as stack:
+        rows = client.post("/v1/steps", {"steps": steps, "id": "v"}).data["rows"]
+        assert sorted(row[0] for row in rows) == [0, 1, 2]
+        ws = stack.enter_context(socket_of(server))
+        steps = [[play.session, 2, "big 2"] for play in plays]
+        status = {"op": "status", "session": plays[0].session, "id": "s"}
+        ws.send(json.dumps([{"op": "steps", "id": "w", "steps": steps}, status]))
+        responses: list[dict[str, Any]] = []
+        while len(responses) < 2:
+            message = json.loads(ws.recv())
+            responses += message if isinstance(message, list) else [message]
+        assert codes(responses) == {"": 2}
+        vector = next(response["result"] for response in responses if response["id"] == "w")
+        assert (len(vector["rows"]), vector["errors"]) == (3, [])
+    for play in plays:
+        play.close()
+    until(lambda: server.number("bytes_in_flight", client) == 0)
 
 
 def test_incomplete_messages_count(server: Server, client: Client) -> None:
