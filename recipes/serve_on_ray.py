@@ -34,6 +34,7 @@ def node(name: str, envs: Sequence[str], *, workers: int, tokens: dict[str, str]
         name=name,
         num_replicas=1,  # a session runs in one process, so scale by adding nodes instead of replicas
         max_ongoing_requests=4_096,  # a high limit for Ray, because the server enforces its own limits
+        health_check_period_s=1,  # a node that fails is replaced within seconds
         ray_actor_options={"num_cpus": workers},
     )
     return deployment.bind()
