@@ -21,7 +21,7 @@ from tests.engines.test_local_exact import (  # noqa: F401  # the same tests, ru
     test_replies_that_span_a_weight_update_are_recomputed,
     test_two_hundred_conversations_with_eight_running,
 )
-from tests.engines.test_local_fuzz import test_random_requests_are_exact  # noqa: F401
+from tests.engines.test_local_fuzz import check_random_requests
 from tests.engines.test_local_lifecycle import (  # noqa: F401
     model,
     test_cancelled_pause_does_not_block_the_engine,
@@ -41,6 +41,12 @@ from tests.engines.tiny import error, make, qwen3, text
 @pytest.fixture(autouse=True)
 def use_gpu_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "launch_bound", lambda device: True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_requests_are_exact(seed: int) -> None:
+    """Check the native runner; of the other one, only the admission of requests differs on a GPU."""
+    check_random_requests("native", seed)
 
 
 async def talk(engine: LocalEngine, key: int, turns: int) -> list[Any]:
