@@ -17,6 +17,7 @@ import palestra
 from palestra.cli import main
 from palestra.engines.default_model import SIZES, count_parameters, default_model, default_tokenizer, save
 from palestra.errors import BadValue, StoreFailed
+from tests import warm_process
 
 TOKENIZER = default_tokenizer()
 
@@ -120,7 +121,7 @@ def test_invalid_arguments_raise(tmp_path: Path) -> None:
 def test_smollm2_is_written_without_network(tmp_path: Path) -> None:
     folder = tmp_path / "smollm2"
     command = [sys.executable, "-m", "palestra", "init-model", "smollm2", "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm_process.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert "134,515,008 parameters" in done.stdout
 

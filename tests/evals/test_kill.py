@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import warm_process
 from tests.evals.players import GAME
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def test_ten_kills_do_not_change_the_table(tmp_path: Path) -> None:
     path = killed / "episodes.jsonl"
     for kill in range(KILLS):
         wanted = lines(path) + 20 + 3 * kill
-        process = subprocess.Popen(command(killed, 4), cwd=ROOT)
+        process = warm_process.Popen(command(killed, 4), cwd=ROOT)
         while lines(path) < wanted:
             assert process.poll() is None, "the evaluation ended before it could be killed"
             time.sleep(0.005)
@@ -41,14 +41,14 @@ def test_ten_kills_do_not_change_the_table(tmp_path: Path) -> None:
         assert process.wait() == -signal.SIGKILL
         assert lines(path) < EPISODES
     before = path.read_bytes()
-    assert subprocess.run(command(killed, 4), cwd=ROOT, check=False).returncode == 0
+    assert warm_process.run(command(killed, 4), cwd=ROOT, check=False).returncode == 0
     # Finished episodes are preserved byte for byte; a kill may leave one partial line.
     whole_lines = before[: before.rfind(b"\n") + 1]
     assert path.read_bytes().startswith(whole_lines)
     played = Counter((data["seed"], data["member"]) for data in map(json.loads, path.read_bytes().splitlines()))
     assert len(played) == EPISODES
     assert set(played.values()) == {1}  # no finished episode was played again
-    assert subprocess.run(command(whole, 16), cwd=ROOT, check=False).returncode == 0
+    assert warm_process.run(command(whole, 16), cwd=ROOT, check=False).returncode == 0
     assert (killed / "table.csv").read_bytes() == (whole / "table.csv").read_bytes()
     tables = [json.loads((folder / "summary.json").read_text())["table"] for folder in (killed, whole)]
     assert tables[0] == tables[1]

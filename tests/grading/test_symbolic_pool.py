@@ -116,7 +116,7 @@ def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
 
     def slow() -> None:
         # The limit is on CPU time, which does not depend on the machine's load.
-        pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0)
+        pool.compare(SLOW, r"\ln 8", cpu=1.5, wall=600.0)
         done.append("slow")
 
     threads = [threading.Thread(target=slow) for _ in range(pool.workers)]
@@ -128,7 +128,7 @@ def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
     done.append("quick")
     for thread in threads:
         thread.join()
-    assert done[0] == "quick" or pool.compare(SLOW, r"\ln 8", cpu=3.0, wall=600.0) == "memory"
+    assert done[0] == "quick" or pool.compare(SLOW, r"\ln 8", cpu=1.5, wall=600.0) == "memory"
 
 
 def test_memory_is_limited() -> None:
@@ -192,21 +192,16 @@ def start(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return process, children(process.pid)
 
 
-@pytest.mark.parametrize("how", ["exit", "kill"])
-def test_nothing_outlives_the_interpreter(how: str) -> None:
+def test_nothing_outlives_the_interpreter() -> None:
     process, below = start("sys.stdin.read()")
     assert len(below) >= 2
-    if how == "kill":
-        process.kill()
-        process.communicate()
-    else:
-        process.communicate("")
-        assert process.returncode == 0
+    process.communicate("")
+    assert process.returncode == 0
     assert gone(below)
 
 
 def test_a_fork_has_its_own_workers() -> None:
-    """Grade answers in a parent and its fork; the parent's workers exit with the parent, not with the child."""
+    """Grade answers in a parent and its fork; when the parent is killed, its workers exit, and the child's do not."""
     then = """
 sys.stdin.readline()
 child = os.fork()

@@ -232,7 +232,7 @@ def test_usage_errors_are_raised(backend: dict[str, Any]) -> None:
 
 def test_inline_step_timeout_is_a_failure() -> None:
     tasks = counter_tasks(2, trouble="hang", bad_seeds=())
-    slow = counter_tasks(1, step_seconds=5.0, turns=1)
+    slow = counter_tasks(1, step_seconds=1.0, turns=1)
     assert run(RandomAgent(), tasks, step_timeout=60.0).failures == []
     result = run(RandomAgent(), slow, step_timeout=0.2, retries=0)
     assert [t.failure.kind for t in result.failures] == ["TimeoutError"]

@@ -166,9 +166,9 @@ def test_steps_over_the_capacity_are_refused_one_by_one() -> None:
         assert [results[i] if isinstance(results[i], str) else "ok" for i in range(5)] == ["ok"] * 3 + ["capacity"] * 2
         assert outcomes(step(client, [(play.session, 1, "a") for play in plays[3:]]))[1]["observation"] == "a"
         url = f"{server.url}/{GUESS}"
-        with palestra.make_vec(url, num_envs=8, seed=3) as vec, palestra.make_vec(GUESS, num_envs=8, seed=3) as here:
+        with palestra.make_vec(url, num_envs=4, seed=3) as vec, palestra.make_vec(GUESS, num_envs=4, seed=3) as here:
             assert vec.reset() == here.reset()
-            assert vec.step(["\\boxed{5}"] * 8) == here.step(["\\boxed{5}"] * 8)
+            assert vec.step(["\\boxed{5}"] * 4) == here.step(["\\boxed{5}"] * 4)
 
 
 def test_every_step_counts_against_the_rate() -> None:

@@ -68,7 +68,7 @@ def solutions(grid: Grid, limit: int = 2) -> list[Grid]:
 
 @pytest.mark.parametrize(
     ("size", "clues", "seeds"),
-    [(4, 10, 60), (4, 4, 60), (4, 15, 10), (9, 50, 8), (9, 80, 3), (9, 35, 4), (9, 26, 3), (16, 200, 1)],
+    [(4, 10, 60), (4, 4, 60), (4, 15, 10), (9, 50, 8), (9, 80, 3), (9, 35, 4), (9, 26, 1), (16, 200, 1)],
 )
 def test_a_puzzle_has_the_requested_clues_and_one_solution(size: int, clues: int, seeds: int) -> None:
     env = game(scale=size, clues=clues, max_turns=size**2)

@@ -76,10 +76,9 @@ def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
         "from palestra.envs.rg.worker import RESEEDED, DatasetService\n"
         "service, different = DatasetService(), []\n"
         "for name in sorted(RESEEDED):\n"
-        "    fresh = [service._create(name, None, {}, seed)[0] for seed in (5, 77)]\n"
-        "    used = [service._entry(name, None, {}, seed) for seed in (9, 77, 5)]\n"
-        "    if [e['question'] for e in fresh] != [used[2]['question'], used[1]['question']]: different.append(name)\n"
-        "    if [e['answer'] for e in fresh] != [used[2]['answer'], used[1]['answer']]: different.append(name)\n"
+        "    fresh = service._create(name, None, {}, 5)[0]\n"
+        "    used = [service._entry(name, None, {}, seed) for seed in (9, 5)][1]\n"
+        "    if (fresh['question'], fresh['answer']) != (used['question'], used['answer']): different.append(name)\n"
         "print(json.dumps(different))"
     )
     assert different == []
