@@ -24,8 +24,8 @@ sys.dont_write_bytecode = False
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored under `make test &`, but the Ctrl-C tests need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadlines, because speed is measured in benchmarks/. CI uses fixed examples; local runs use random ones, which differ
-# from run to run, so that fewer per run suffice.
+# No deadlines, because speed is measured in benchmarks/. CI uses fixed examples; local runs use random ones, of which
+# fewer suffice, because every run draws others.
 CI = "CI" in os.environ
 settings.register_profile("palestra", deadline=None, derandomize=CI, max_examples=100 if CI else 50)
 settings.load_profile("palestra")
