@@ -19,7 +19,8 @@ class DistillConfig(PolicyGradientConfig):
 
     teacher: str = option(
         "",
-        "Teacher model with the same tokenizer: a local folder, a Hugging Face id or the folder of a training run.",
+        "Teacher model with the same tokenizer: a local folder, a Hugging Face id, the folder of a training run, or "
+        "the URL of an OpenAI-compatible server that returns log-probabilities of prompts (vLLM, SGLang).",
     )
     reward_coef: float = option(
         0.0,

@@ -103,6 +103,11 @@ class Engine(ABC):
         del messages, sampling, tools
         raise BadValue(f"{type(self).__name__} takes token ids; render the messages with its tokenizer")
 
+    async def score(self, ids: Sequence[int]) -> list[float]:
+        """Return the log-probability of each id given the previous ones, at temperature 1; 0 for the first id."""
+        del ids
+        raise BadValue(f"{type(self).__name__} does not return log-probabilities of prompts; use OpenAIEngine")
+
     async def ready(self) -> None:
         """Detect the engine's capabilities; `tokenizer` and `max_context` do not change afterwards. Idempotent."""
 

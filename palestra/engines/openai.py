@@ -10,7 +10,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from palestra.engines.base import Completion, Engine, Sampling, Tokenizer
@@ -27,6 +27,8 @@ from palestra.engines.openai_formats import (
 from palestra.errors import BadValue, ContextFull, EngineFailed, PalestraError, ParsingFailed
 from palestra.optional import require
 from palestra.types import Message
+
+R = TypeVar("R")
 
 _LOG = logging.getLogger(__name__)
 _PROBE = "One, two, 3: probe."  # sent to detect a server's capabilities
@@ -175,6 +177,15 @@ class OpenAIEngine(Engine):
             prompt_ids=prompt,
         )
 
+    async def score(self, ids: Sequence[int]) -> list[float]:
+        await self.ready()
+        if self._format is None:
+            raise BadValue(f"{self.base_url} accepts messages, not token ids{self._no_ids_reason}")
+        sent = list(ids)
+        body = self._extra | self._format.score_request(self.model or "", sent)
+        response = await self._transport.send(self._path(self._format), body)
+        return self._read(partial(self._format.read_scores, ids=sent), response, body)
+
     async def chat(
         self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
     ) -> Completion:
@@ -243,9 +254,7 @@ class OpenAIEngine(Engine):
             return token_format.path
         return self.base_url.removesuffix("/v1") + token_format.path[1:]
 
-    def _read(
-        self, read: Callable[[Any], ServerReply], response: HttpResponse, sent_body: Mapping[str, Any]
-    ) -> ServerReply:
+    def _read(self, read: Callable[[Any], R], response: HttpResponse, sent_body: Mapping[str, Any]) -> R:
         """Parse a response; if the server rejected the request, raise an error that explains how to fix it."""
         if not response.ok:
             raise self._error(response, sent_body)

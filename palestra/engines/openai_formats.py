@@ -19,6 +19,7 @@ from palestra.types import Message, Observation
 
 _SEED_RANGE = 2**31 - 1  # range of seeds that every server accepts
 _FINISHES: dict[str, Finish] = {"stop": "stop", "tool_calls": "stop", "function_call": "stop", "length": "length"}
+_GREEDY = Sampling(max_tokens=1, temperature=0.0)
 _IMAGES = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 
 
@@ -47,6 +48,14 @@ class TokenFormat(ABC):
     @abstractmethod
     def read(self, response: Any, prompt: list[int] | None) -> ServerReply:
         """Parse a response. Raise EngineFailed if the server's prompt ids differ from `prompt` (None: do not check)."""
+
+    @abstractmethod
+    def score_request(self, model: str, ids: list[int]) -> dict[str, Any]:
+        """Return the request for the log-probabilities of `ids`."""
+
+    @abstractmethod
+    def read_scores(self, response: Any, ids: list[int]) -> list[float]:
+        """Return the log-probability of each id in a response; 0 for the first id."""
 
 
 class CompletionsFormat(TokenFormat):
@@ -93,6 +102,18 @@ class CompletionsFormat(TokenFormat):
         reason = choice.get("finish_reason")
         return _token_reply(ids, logprobs.get("token_logprobs"), choice.get("text"), reason, choice.get("stop_reason"))
 
+    def score_request(self, model: str, ids: list[int]) -> dict[str, Any]:
+        return self.request(model, ids, _GREEDY, 1) | {"prompt_logprobs": 0}
+
+    def read_scores(self, response: Any, ids: list[int]) -> list[float]:
+        entries = _only_choice(response).get("prompt_logprobs")
+        if not isinstance(entries, list):
+            raise ParsingFailed("the response contains no prompt_logprobs")
+        if len(entries) != len(ids):
+            raise ParsingFailed(f"the response contains {len(entries)} prompt_logprobs for {len(ids)} tokens")
+        pairs = zip(ids, entries, strict=True)
+        return _scores([(entry or {}).get(str(token), {}).get("logprob") for token, entry in pairs], ids)
+
 
 class GenerateFormat(TokenFormat):
     """SGLang's native `/generate`."""
@@ -133,6 +154,23 @@ class GenerateFormat(TokenFormat):
         finish = finish if isinstance(finish, Mapping) else {}
         ids, logprobs = [pair[1] for pair in pairs], [pair[0] for pair in pairs]
         return _token_reply(ids, logprobs, response.get("text"), finish.get("type"), finish.get("matched"))
+
+    def score_request(self, model: str, ids: list[int]) -> dict[str, Any]:
+        return self.request(model, ids, _GREEDY, 1) | {"logprob_start_len": 0}
+
+    def read_scores(self, response: Any, ids: list[int]) -> list[float]:
+        meta = response.get("meta_info") if isinstance(response, Mapping) else None
+        entries = meta.get("input_token_logprobs") if isinstance(meta, Mapping) else None
+        if not isinstance(entries, list) or not all(isinstance(entry, list) and entry for entry in entries):
+            raise ParsingFailed("the response contains no input_token_logprobs")
+        return _scores([entry[0] for entry in entries], ids)
+
+
+def _scores(logprobs: list[Any], ids: list[int]) -> list[float]:
+    """Return the log-probabilities of `ids` with 0 for the first id, which has none."""
+    if len(logprobs) != len(ids) or not all(isinstance(number, (int, float)) for number in logprobs[1:]):
+        raise ParsingFailed(f"the response does not contain the log-probabilities of the {len(ids)} prompt tokens")
+    return [0.0, *map(float, logprobs[1:])]
 
 
 def chat_request(

@@ -67,7 +67,14 @@ class AsyncTrainer(SyncTrainer):
         started = perf_counter()
         result, trajectories, groups = await self._next_batch()
         received = perf_counter()
-        learn = partial(reinforcement_step, self.learner, trajectories, step, version=self.engine.version)
+        learn = partial(
+            reinforcement_step,
+            self.learner,
+            trajectories,
+            step,
+            version=self.engine.version,
+            teacher_logprobs=await self.teacher_logprobs(trajectories),
+        )
         with ThreadPoolExecutor(1, "palestra-learner") as thread:  # a canceled run waits until the updates have ended
             learned = await asyncio.get_running_loop().run_in_executor(thread, learn)
         await self.publish()

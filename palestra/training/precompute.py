@@ -36,6 +36,8 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected
         columns.add("values")
     others = {"ref_logprobs": learner.reference, "teacher_logprobs": learner.teacher}
     columns |= {name for name, policy in others.items() if policy is not None}
+    if any(sample.teacher_logprobs is not None for sample in samples):
+        columns.add("teacher_logprobs")  # from a teacher behind a server
     for sample in samples:
         sample.old_logprobs = sample.logprobs
     if not (rescore or len(columns) > 1):

@@ -32,14 +32,23 @@ KL_SAMPLES = 64  # number of samples for estimating an update's KL, for `kl_back
 
 
 def reinforcement_step(
-    learner: Learner, trajectories: Sequence[Trajectory], step: int, *, version: int | None = None
+    learner: Learner,
+    trajectories: Sequence[Trajectory],
+    step: int,
+    *,
+    version: int | None = None,
+    teacher_logprobs: Sequence[list[float]] | None = None,
 ) -> dict[str, float]:
     """Train on one step's trajectories: compute advantages, then make `epochs` times `minibatches` updates.
 
     `version` is the version of the current weights; importance weights correct samples from older versions.
+    `teacher_logprobs` contains the log-probs of the tokens in each sample under a teacher that is not in this process.
     """
     algorithm, config = learner.policy_gradient, learner.config
     samples = to_batch(trajectories)
+    if teacher_logprobs is not None:
+        for sample, logprobs in zip(samples, teacher_logprobs, strict=True):
+            sample.teacher_logprobs = logprobs
     metrics = _staleness_metrics(learner, trajectories, version)
     corrected = metrics.get("staleness_max", 0) > 0 or algorithm.config.is_correction == "always"
 

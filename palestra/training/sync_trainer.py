@@ -14,8 +14,10 @@ from palestra.training.config import TrainConfig
 from palestra.training.distributed import gather_result
 from palestra.training.group_sampling import group_key, merge, varied_groups
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
+from palestra.training.run import TrainingRun
 from palestra.training.step import reinforcement_step
 from palestra.training.tasks import Curriculum, training_tasks
+from palestra.training.teacher import connect_teacher, score_samples
 from palestra.training.trainer import Trainer
 from palestra.training.warm_start import warm_start
 
@@ -29,6 +31,14 @@ class SyncTrainer(Trainer):
         self.curriculum = Curriculum.of(config)
         self.extra_groups = 0  # number of groups played so far in addition to those configured
         super().__init__(config, **options)
+        self._teacher = connect_teacher(config, self.learner.policy.tokenizer)
+
+    async def run(self) -> TrainingRun:
+        try:
+            return await super().run()
+        finally:
+            if self._teacher is not None:
+                await self._teacher.aclose()
 
     async def prepare(self) -> None:
         """Warm-start an untrained model on episodes by a scripted player."""
@@ -39,9 +49,12 @@ class SyncTrainer(Trainer):
         """Play a step's tasks and train on the trajectories."""
         started = perf_counter()
         result, trajectories, groups = await self._sample(step)
+        scores = await self.teacher_logprobs(trajectories)
         sampled = perf_counter()
         async with self.engine.paused():
-            learned = reinforcement_step(self.learner, trajectories, step, version=self.engine.version)
+            learned = reinforcement_step(
+                self.learner, trajectories, step, version=self.engine.version, teacher_logprobs=scores
+            )
             await self.publish()
         finished = perf_counter()
         self.store(step, result)
@@ -88,6 +101,10 @@ class SyncTrainer(Trainer):
             return result, trained, {}
         everything = trained or self.rewarded(result.trajectories)  # without a varied group, the step has no signal
         return result, everything, {"groups_played": float(played), "groups_kept": float(kept)}
+
+    async def teacher_logprobs(self, trajectories: Sequence[Trajectory]) -> list[list[float]] | None:
+        """Return the log-probs under a teacher behind a server; None if there is no such teacher."""
+        return None if self._teacher is None else await score_samples(self._teacher, trajectories)
 
     def rewarded(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """Return the trajectories with the rewards of the reward hook, if there is one."""

@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, Self, TypeAlias
 
 from aiohttp import web
@@ -157,6 +158,9 @@ class Stub:
             "token_ids": ids if with_ids else None,
             "prompt_token_ids": prompt if with_ids else None,
         }
+        if "prompt_logprobs" in body:
+            scores = [{str(t): {"logprob": distribution(last)[t]}} for last, t in pairwise(prompt)]
+            choice["prompt_logprobs"] = [None, *scores]
         return web.json_response({"object": "text_completion", "model": body["model"], "choices": [choice]})
 
     def _generate(self, body: dict[str, Any]) -> web.Response:
@@ -172,6 +176,9 @@ class Stub:
             "finish_reason": {"type": reason, "matched": matched},
             "output_token_logprobs": [[value, token, None] for value, token in zip(logprobs, ids, strict=True)],
         }
+        if body.get("logprob_start_len") == 0:
+            scored = [[distribution(last)[token], token, None] for last, token in pairwise(prompt)]
+            meta["input_token_logprobs"] = [[None, prompt[0], None], *scored]
         return web.json_response({"text": self._text(ids, reason, stop), "output_ids": ids, "meta_info": meta})
 
     def _chat(self, body: dict[str, Any]) -> web.Response:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
 
+from palestra.errors import BadValue
 from palestra.rollout.samples import to_batch
+from palestra.rollout.types import Trajectory
 from palestra.training.step import reinforcement_step
-from palestra.training.teacher import load_teacher
+from palestra.training.teacher import connect_teacher, load_teacher, score_samples
+from palestra.types import Call
+from tests.engines.stub_server import TOKENIZER, Stub, distribution
 from tests.training.helpers import batch, learner_of
 from tests.training.test_corrections import logprobs
 
@@ -48,3 +54,40 @@ def test_a_teacher_is_loaded_by_name() -> None:
     assert teacher is not None
     assert not any(p.requires_grad for p in teacher.parameters())
     assert load_teacher(learner_of(algorithm="rebn").config, learner.policy) is None
+
+
+def with_bytes(t: Trajectory) -> Trajectory:
+    """Return the trajectory with token ids below 250, which the server's toy model knows."""
+
+    def mapped(call: Call) -> Call:
+        return replace(call, prompt_ids=[i % 250 for i in call.prompt_ids], ids=[i % 250 for i in call.ids])
+
+    turns = [replace(u, action=replace(u.action, calls=tuple(map(mapped, u.action.calls)))) for u in t.turns]
+    return replace(t, turns=tuple(turns))
+
+
+@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+def test_a_teacher_behind_a_server_scores_the_sampled_tokens(kind: Literal["vllm", "sglang"]) -> None:
+    trajectories = [with_bytes(t) for t in batch(3, split_at=1)]
+    with Stub(kind) as server:
+        learner = learner_of(algorithm="distill", teacher=server.url)
+
+        async def scores() -> list[list[float]]:
+            teacher = connect_teacher(learner.config, TOKENIZER)
+            assert teacher is not None
+            async with teacher:
+                return await score_samples(teacher, trajectories)
+
+        teacher_logprobs = asyncio.run(scores())
+    metrics = reinforcement_step(learner, trajectories, 0, teacher_logprobs=teacher_logprobs)
+    gaps = [
+        student - distribution(before)[token]
+        for t in trajectories
+        for turn in t.turns
+        for call in turn.action.calls
+        for before, token, student in zip([call.prompt_ids[-1], *call.ids[:-1]], call.ids, call.logprobs, strict=True)
+    ]
+    assert metrics["teacher_kl"] == pytest.approx(sum(gaps) / len(gaps), abs=1e-6)
+    assert load_teacher(learner.config, learner.policy) is None
+    with pytest.raises(BadValue, match="--temperature 1"):
+        connect_teacher(learner_of(algorithm="distill", teacher=server.url, temperature=0.5).config, TOKENIZER)
