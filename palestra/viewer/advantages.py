@@ -41,6 +41,8 @@ def advantages(
         return _unknown(f"{name} used a critic, whose values are not stored")
     if algorithm.config.kl_in_reward:
         return _unknown("the KL penalty in the rewards is not stored")
+    if algorithm.config.reward_hook or algorithm.config.advantage_hook:
+        return _unknown("a hook changed the rewards or advantages, and its results are not stored")
     batch = index.batch(run, step)
     place = next((i for i, row in enumerate(batch) if row["file"] == file and row["n"] == n), None)
     if place is None:

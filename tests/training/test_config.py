@@ -58,6 +58,10 @@ def test_the_algorithm_may_be_a_name_a_class_or_a_config() -> None:
     assert {from_mapping({"env": GAME, **settings}).algorithm for settings in given} == {GRPO(gamma=0.5, entropy=0.003)}
 
 
+def test_the_baseline_of_reinforce_is_an_option() -> None:
+    assert from_mapping({"env": GAME, "algorithm": "reinforce", "baseline": True}).algorithm.config.baseline is True
+
+
 def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     untrained, trained = (from_mapping({"env": GAME, "model": model}) for model in ("default:1M", "Qwen/Qwen3-1.7B"))
     assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 5e-3)
