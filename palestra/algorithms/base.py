@@ -112,7 +112,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     constant_length: int = option(
         0,
         "Number of tokens by which --aggregate constant divides each episode's sum; 0 uses the maximum number of "
-        "sampled tokens per episode: --max-tokens times the last --horizon, at most the model's context window.",
+        "sampled tokens per episode: the context window, or --max-tokens times the last --horizon if that is less.",
         at_least=0,
     )
     kl: float = option(
