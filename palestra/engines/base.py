@@ -159,6 +159,9 @@ class PolicyEngine(Engine):
     async def resume(self) -> None:
         """Undo one `pause`."""
 
+    async def release_memory(self) -> None:
+        """Free the memory of caches until the next request. May be called while paused, before a learner needs it."""
+
     @asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Pause the engine inside the `async with` block. Requests wait and continue afterwards."""

@@ -84,6 +84,7 @@ class EvolutionTrainer(Trainer):
         learned: dict[str, float] = {"signal": 0.0}
         if any(item.weight > 0 for item in explored):
             async with self.engine.paused():
+                await self.engine.release_memory()
                 self._start_round()
                 learned = self._clone([item for item in chosen if item.weight > 0], step)
                 await self.publish()

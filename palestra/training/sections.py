@@ -183,6 +183,12 @@ class SamplingConfig(Section):
         untrained=16,
         at_least=0,
     )
+    kv_cache_gb: float = option(
+        0.0,
+        "Maximum size of the engine's KV cache in gigabytes; 0 uses up to 60% of the free GPU memory, or 25% of the "
+        "main memory on a CPU. Lower it if other programs need the memory.",
+        at_least=0,
+    )
     temperature: float = option(
         1.0, "Sampling temperature in training and evaluation; lower values make replies less random.", at_least=0
     )

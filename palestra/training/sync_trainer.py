@@ -52,6 +52,7 @@ class SyncTrainer(Trainer):
         scores = await self.teacher_logprobs(trajectories)
         sampled = perf_counter()
         async with self.engine.paused():
+            await self.engine.release_memory()
             learned = reinforcement_step(
                 self.learner, trajectories, step, version=self.engine.version, teacher_logprobs=scores
             )

@@ -196,12 +196,15 @@ class Trainer(ABC):
         name = self.config.sampling.engine
         factory = get_engine(name)
         trainable = not isinstance(factory, type) or issubclass(factory, PolicyEngine)
+        sampling = self.config.sampling
+        options = {"kv_cache_gb": sampling.kv_cache_gb} if sampling.kv_cache_gb else {}
         if trainable:
             engine = factory(
                 policy.sampler,
                 tokenizer=policy.tokenizer,
-                max_running=self.config.sampling.concurrency,
+                max_running=sampling.concurrency,
                 lockstep=self.lockstep and policy.device.type == "cpu",
+                **options,
             )
             if isinstance(engine, PolicyEngine):
                 return engine

@@ -1,41 +1,48 @@
-"""Test, on the CPU, the code paths that LocalEngine uses on a GPU."""
+"""Test, on the CPU, the paged path that LocalEngine uses on a GPU, with a torch version of each Triton kernel."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import Any
 
+import peft
 import pytest
+import torch
 
-from palestra.engines import Sampling
+from palestra.engines import Completion, Sampling
 from palestra.engines.local import runner
-from palestra.engines.local.attention import AttentionPlanner, PaddedPrefillPart
 from palestra.engines.local.engine import LocalEngine
+from palestra.engines.local.paged import reference
+from palestra.errors import EngineFailed
+from tests.engines.test_local_architectures import ARCHITECTURES, converse
 from tests.engines.test_local_exact import (  # noqa: F401  # the same tests, run with the fixture below
-    test_changed_prompt_reuses_only_the_common_prefix,
-    test_common_prefixes_are_computed_once,
+    test_concurrent_requests_of_one_conversation,
     test_long_prompts_are_prefilled_in_chunks,
     test_one_reply_can_fill_the_cache,
     test_replies_preempted_by_a_full_cache_are_exact,
-    test_replies_that_span_a_weight_update_are_recomputed,
-    test_two_hundred_conversations_with_eight_running,
 )
-from tests.engines.test_local_fuzz import check_random_requests
 from tests.engines.test_local_lifecycle import (  # noqa: F401
     model,
     test_cancelled_pause_does_not_block_the_engine,
     test_cancelled_request_frees_its_row,
     test_closing_fails_open_requests_and_is_idempotent,
-    test_engine_recovers_from_non_finite_weights,
     test_engine_survives_the_end_of_an_event_loop,
-    test_generation_does_not_block_the_event_loop,
     test_lockstep_runs_are_bitwise_equal,
     test_pause_waits_for_the_current_step_and_blocks_the_next,
     test_thousands_of_queued_requests,
     test_two_event_loops_at_once,
 )
+from tests.engines.test_local_sampling import (  # noqa: F401
+    test_stop_id_ends_the_reply_and_is_included,
+    test_stop_string_may_span_several_tokens,
+)
 from tests.engines.tiny import error, make, qwen3, text
+
+PAGED = {"Llama", "Mistral", "Qwen2", "Qwen3", "Gemma3Text", "Qwen3Moe"}
+MOE = {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+CASES = [(name, changes) for name, changes, _ in ARCHITECTURES if name in PAGED] + [("Qwen3Moe", MOE)]
 
 
 @pytest.fixture(autouse=True)
@@ -43,58 +50,148 @@ def use_gpu_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "launch_bound", lambda device: True)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_random_requests_are_exact(seed: int) -> None:
-    """Check the native runner; of the other one, only the admission of requests differs on a GPU."""
-    check_random_requests("native", seed)
+@pytest.mark.parametrize(("name", "changes"), CASES, ids=[f"{at}-{row[0]}" for at, row in enumerate(CASES)])
+def test_logprobs_equal_a_forward_pass_of_the_model(name: str, changes: dict[str, Any]) -> None:
+    tiny = make(name, **changes)
+
+    async def run() -> list[Completion]:
+        async with LocalEngine(tiny, eos_ids=(), threads=1, prefill_tokens=60) as engine:
+            assert engine.runner == "paged"
+            talks = await asyncio.gather(*(converse(engine, key) for key in range(5)))
+            assert engine.stats.reused > 0
+            return [done for talk in talks for done in talk]
+
+    assert max(error(tiny, done) for done in asyncio.run(run())) < 1e-4
 
 
-async def talk(engine: LocalEngine, key: int, turns: int) -> list[Any]:
-    rng = random.Random(key)
-    replies, ids = [], text(rng, rng.randint(2, 90))
-    for _ in range(turns):
-        replies.append(await engine.generate(ids, Sampling(max_tokens=rng.randint(1, 9), seed=key), conversation=key))
-        ids = ids + replies[-1].ids + text(rng, rng.randint(2, 40))
-    engine.forget(key)
-    return replies
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {},
-        {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
-        {"attention_bias": True, "num_key_value_heads": 4},
-    ],
-)
-def test_prompts_of_many_rows_are_prefilled_in_one_call(monkeypatch: pytest.MonkeyPatch, shape: dict[str, Any]) -> None:
-    rows: list[int] = []
-    plain = AttentionPlanner.plan
-
-    def plan(self: AttentionPlanner, *arguments: Any) -> Any:
-        parts = plain(self, *arguments)
-        rows.extend(part.rows for part in parts if isinstance(part, PaddedPrefillPart))
-        return parts
-
-    monkeypatch.setattr(AttentionPlanner, "plan", plan)
-    tiny = make("Qwen3", head_dim=8, **shape)
+def test_unsupported_models_fall_back_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    tiny = make("Gemma", head_dim=8)
 
     async def run() -> None:
-        async with LocalEngine(tiny, threads=1) as engine:
-            talks = await asyncio.gather(*(talk(engine, key, 3) for key in range(40)))
-            assert max(error(tiny, done) for replies in talks for done in replies) < 1e-4
+        async with LocalEngine(tiny, eos_ids=(), threads=1) as engine:
+            assert engine.runner == "transformers"
+
+    with caplog.at_level(logging.WARNING, "palestra"):
+        asyncio.run(run())
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "GemmaForCausalLM does not use the paged runner" in message
+
+
+def test_self_check_rejects_wrong_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    attention = reference.decode_attention
+
+    def wrong(*arguments: Any) -> torch.Tensor:
+        return attention(*arguments) * 1.1
+
+    monkeypatch.setattr(reference, "decode_attention", wrong)
+
+    async def run() -> None:
+        async with LocalEngine(qwen3(), threads=1) as engine:
+            assert engine.runner == "native"
+
+    with caplog.at_level(logging.WARNING, "palestra"):
+        asyncio.run(run())
+    assert "nats" in caplog.text
+
+
+def test_adapter_added_by_an_update_moves_running_requests_to_another_runner() -> None:
+    tiny = qwen3(max_position_embeddings=4096)
+
+    class Twice(torch.nn.Module):
+        def __init__(self, inner: Any) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return 2 * self.inner(x)
+
+    async def run() -> None:
+        async with LocalEngine(tiny, eos_ids=(), threads=1) as engine:
+            task = asyncio.create_task(engine.generate([1, 2, 3], Sampling(max_tokens=100)))
+            while engine.stats.sampled < 5:
+                await asyncio.sleep(0.001)
+            async with engine.paused():
+                mlp = tiny.model.layers[0].mlp
+                mlp.up_proj = Twice(mlp.up_proj)
+                await engine.publish(None, engine.version + 1)
+            assert len((await task).ids) == 100
+            assert engine.runner == "transformers"
+            assert error(tiny, await engine.generate([4, 5], Sampling(max_tokens=5))) < 1e-4
 
     asyncio.run(run())
-    assert max(rows) >= 20
+
+
+def test_lora_adapters_are_sampled_unmerged_and_reloaded() -> None:
+    tiny = qwen3()
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+    peft.inject_adapter_in_model(config, tiny)
+    tiny.eval()
+
+    async def run() -> None:
+        async with LocalEngine(tiny, eos_ids=(), threads=1) as engine:
+            for _ in range(2):
+                assert error(tiny, await engine.generate([1, 2, 3], Sampling(max_tokens=9))) < 1e-4
+                async with engine.paused():
+                    with torch.no_grad():
+                        for name, parameter in tiny.named_parameters():
+                            if "lora_B" in name:
+                                parameter.mul_(-2)
+                    await engine.publish(None, engine.version + 1)
+            assert engine.runner == "paged"
+
+    asyncio.run(run())
+
+
+def test_exception_in_the_model_fails_running_requests_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = qwen3()
+
+    def broken(gate_up: torch.Tensor, activation: str) -> torch.Tensor:
+        raise RuntimeError("a broken layer")
+
+    async def run() -> None:
+        async with LocalEngine(tiny, max_running=4, threads=1) as engine:
+            with monkeypatch.context() as patch:
+                patch.setattr(reference, "gate", broken)
+                requests = (engine.generate([at, 2], Sampling(max_tokens=4), conversation=at) for at in range(4))
+                replies = await asyncio.gather(*requests, return_exceptions=True)
+            assert all(isinstance(err, EngineFailed) and "a broken layer" in str(err) for err in replies)
+            assert error(tiny, await engine.generate([1, 2, 3], Sampling(max_tokens=4))) < 1e-4
+            assert engine._scheduler.used_tokens == 0
+
+    asyncio.run(run())
 
 
 def test_simultaneous_requests_share_steps() -> None:
     tiny = qwen3()
 
+    async def talk(engine: LocalEngine, key: int) -> None:
+        rng = random.Random(key)
+        ids = text(rng, rng.randint(2, 90))
+        for _ in range(3):
+            reply = await engine.generate(ids, Sampling(max_tokens=rng.randint(1, 9), seed=key), conversation=key)
+            ids = ids + reply.ids + text(rng, rng.randint(2, 40))
+        engine.forget(key)
+
     async def run() -> None:
         async with LocalEngine(tiny, threads=1) as engine:
-            await asyncio.gather(*(talk(engine, key, 4) for key in range(64)))
-            # Four turns of at most nine tokens; requests that start one by one would need many more steps.
-            assert engine.stats.steps <= 4 * 9 + 8
+            await asyncio.gather(*(talk(engine, key) for key in range(48)))
+            # Three turns of at most nine tokens; requests that start one by one would need many more steps.
+            assert engine.stats.steps <= 3 * 9 + 24
+
+    asyncio.run(run())
+
+
+def test_released_memory_grows_again() -> None:
+    tiny = qwen3()
+
+    async def run() -> None:
+        async with LocalEngine(tiny, threads=1) as engine:
+            ids = text(random.Random(0), 60)
+            await engine.generate(ids, Sampling(max_tokens=4), conversation="a")
+            async with engine.paused():
+                engine._scheduler.release_memory()
+            done = await engine.generate(ids, Sampling(max_tokens=4), conversation="a")
+            assert error(tiny, done) < 1e-4
+            assert engine.stats.reused == 0
 
     asyncio.run(run())

@@ -52,12 +52,12 @@ def test_engine_survives_the_end_of_an_event_loop(model: Any) -> None:
     engine = LocalEngine(model, threads=1)
 
     async def generate() -> Completion:
-        return await engine.generate([1, 2, 3], SHORT, conversation="a")
+        return await engine.generate([1, 2, 3] * 12, SHORT, conversation="a")
 
     first, second = asyncio.run(generate()), asyncio.run(generate())
     assert error(model, first) < 1e-4
     assert error(model, second) < 1e-4
-    assert engine.stats.reused == 2
+    assert engine.stats.reused >= 32
 
     async def leave() -> None:  # leaves a request running, as after Ctrl-C
         task = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
@@ -143,8 +143,7 @@ def test_cancelled_request_frees_its_row(model: Any) -> None:
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(engine.generate([1], Sampling(max_tokens=4_000)), 0.05)
             assert len((await engine.generate([7], SHORT)).ids) == 4
-            cache = engine._scheduler.kv_cache
-            assert cache.allocator.free_tokens == cache.allocator.length
+            assert engine._scheduler.used_tokens == 0
 
     asyncio.run(run())
 
@@ -153,19 +152,18 @@ def test_finished_and_forgotten_conversations_free_their_blocks(model: Any) -> N
     async def run() -> None:
         async with LocalEngine(model, threads=1) as engine:
             rng = random.Random(0)
-            allocator = engine._scheduler.kv_cache.allocator
             await asyncio.gather(*(engine.generate(text(rng, 50), SHORT, conversation=at) for at in range(20)))
-            assert allocator.free_tokens < allocator.length  # blocks stay cached, because conversations may continue
+            assert engine._scheduler.used_tokens > 0  # blocks stay cached, because conversations may continue
             for at in range(20):
                 engine.forget(at)
             engine.forget("never seen")
             await engine.generate([1], SHORT)  # a request without a conversation leaves nothing in the cache
-            assert allocator.free_tokens == allocator.length
+            assert engine._scheduler.used_tokens == 0
             task = asyncio.create_task(engine.generate([1], Sampling(max_tokens=50), conversation="b"))
             await until_running(engine)
             engine.forget("b")  # the last request in this conversation is still running
             await task
-            assert allocator.free_tokens == allocator.length
+            assert engine._scheduler.used_tokens == 0
 
     asyncio.run(run())
 
@@ -189,7 +187,7 @@ def test_exception_in_the_model_fails_running_requests_only(runner: Any) -> None
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("runner", ["native", "transformers"])
+@pytest.mark.parametrize("runner", ["native", "transformers", "paged"])
 def test_engine_recovers_from_non_finite_weights(runner: Any) -> None:
     model = qwen3()
 
@@ -265,7 +263,6 @@ def test_closing_fails_open_requests_and_is_idempotent(model: Any) -> None:
         with pytest.raises(EngineFailed, match="closed"):
             await engine.generate([1], SHORT)
         await engine.aclose()
-        assert engine._scheduler.kv_cache.keys == []
         never_used = LocalEngine(model)
         await never_used.aclose()
 

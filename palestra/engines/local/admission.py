@@ -71,9 +71,12 @@ class AdmissionGate:
             loop.call_soon_threadsafe(probe.check)
         except RuntimeError:  # the loop is closed
             return
-        before = -1
-        while not probe.quiet.wait(LOOP_TIMEOUT) and not cancelled() and self._submitted != before:
-            before = self._submitted
+        before, checked = -1, monotonic()
+        while not probe.quiet.wait(POLL_INTERVAL) and not cancelled():
+            if monotonic() - checked > LOOP_TIMEOUT:
+                if self._submitted == before:
+                    break
+                before, checked = self._submitted, monotonic()
         probe.quiet.set()
 
     def _late(self) -> int:

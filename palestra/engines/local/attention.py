@@ -21,9 +21,6 @@ from palestra.engines.local.segments import Segment, segments
 Ints = NDArray[np.int64]
 Windows = Sequence[int | None]
 
-MASK_ALIGNMENT = 16  # GPU kernels copy the mask in every layer unless its row length is a multiple of this
-MAX_MASK_CELLS = 1 << 26  # maximum number of mask elements in one padded prefill call
-
 
 class Heads(NamedTuple):
     kv: int  # number of key/value heads
@@ -56,31 +53,19 @@ class PrefillPart(NamedTuple):
     masks: dict[int | None, Tensor | None]  # attention window -> mask; None: causal attention without an explicit mask
 
 
-class PaddedPrefillPart(NamedTuple):
-    """Sequences that prefill several tokens each, padded to the longest and covered by one call."""
-
-    rows: int
-    width: int  # new tokens per sequence
-    tokens: Tensor  # (rows * width): index into the flat token sequence
-    keys: Tensor  # (rows * length): address in the KV cache
-    back: Tensor  # index of each flat token in rows * width
-    masks: dict[int | None, Tensor]  # attention window -> mask
-
-
-AttentionPart = DecodePart | PrefillPart | PaddedPrefillPart
+AttentionPart = DecodePart | PrefillPart
 
 
 class AttentionPlanner:
     """Plans attention for one model on one device. `call_cost` is the cost of one attention call, in tokens read."""
 
     def __init__(
-        self, heads: Heads, windows: Windows, device: torch.device, dtype: torch.dtype, *, call_cost: float, pad: bool
+        self, heads: Heads, windows: Windows, device: torch.device, dtype: torch.dtype, *, call_cost: float
     ) -> None:
         self._heads = heads
         self._windows = windows
         self._device = device
         self._call_cost = call_cost
-        self._pad = pad
         self._zero = torch.zeros((), dtype=dtype, device=device)
         self._minus_infinity = torch.full((), float("-inf"), dtype=dtype, device=device)
 
@@ -91,8 +76,6 @@ class AttentionPlanner:
             return np.lexsort((offset, size)), len(count)
         decode, prefill = np.flatnonzero(count == 1), np.flatnonzero(count > 1)
         decode = decode[np.lexsort((offset[decode], size[decode]))]
-        if self._pad:
-            prefill = prefill[np.lexsort((stop[prefill], count[prefill]))]  # group similar lengths to reduce padding
         return np.concatenate((decode, prefill)), len(decode)
 
     def plan(self, start: Ints, stop: Ints, offset: Ints, size: Ints, decoding: int) -> list[AttentionPart]:
@@ -101,36 +84,13 @@ class AttentionPlanner:
         if decoding:
             parts += self._decode_parts(stop[:decoding], offset[:decoding], size[:decoding])
         first = decoding
-        for group in self._prefill_groups(start[decoding:], stop[decoding:]):
-            rows = slice(decoding + group.start, decoding + group.stop)
-            columns = start[rows], stop[rows], offset[rows]
-            end = first + int((columns[1] - columns[0]).sum())
-            if len(columns[0]) == 1:
-                parts.append(self._prefill_part(int(columns[0][0]), int(columns[1][0]), int(columns[2][0]), first))
-            else:
-                parts.append(self._padded_part(*columns, first))
-            first = end
+        for row in range(decoding, len(start)):
+            parts.append(self._prefill_part(int(start[row]), int(stop[row]), int(offset[row]), first))
+            first += int(stop[row] - start[row])
         return parts
-
-    def _prefill_groups(self, start: Ints, stop: Ints) -> list[slice]:
-        if not self._pad:
-            return [slice(row, row + 1) for row in range(len(start))]
-        groups: list[slice] = []
-        first = longest = tokens = 0
-        for row, (count, length) in enumerate(zip((stop - start).tolist(), stop.tolist(), strict=True)):
-            rows, longest, tokens = row + 1 - first, max(longest, length), tokens + count
-            # Sequences are sorted by token count, so `count` is the padded width.
-            if rows > 1 and (rows * count * longest > MAX_MASK_CELLS or rows * count > 2 * tokens + 1024):
-                groups.append(slice(first, row))
-                first, longest, tokens = row, length, count
-        if len(start):
-            groups.append(slice(first, len(start)))
-        return groups
 
     def _decode_parts(self, stop: Ints, offset: Ints, size: Ints) -> list[AttentionPart]:
         cuts = segments(offset, size, stop, self._call_cost)
-        if self._pad:
-            cuts = [cut._replace(length=-(-cut.length // MASK_ALIGNMENT) * MASK_ALIGNMENT) for cut in cuts]
         blocks = sum(cut.blocks for cut in cuts)
         dense = blocks == len(stop)
         lengths = stop
@@ -169,7 +129,7 @@ class AttentionPlanner:
         self, cut: Segment, first: int, spread: Tensor | None, gather: Tensor | None, masks: dict[int | None, Tensor]
     ) -> DecodePart:
         kv, group, dim, _ = self._heads
-        single = cut.blocks == 1 and not self._pad  # with a single block, no mask is needed
+        single = cut.blocks == 1  # with a single block, no mask is needed
         return DecodePart(
             queries=(cut.blocks, kv, group, dim),
             shape=(cut.blocks, kv, cut.length, dim),
@@ -199,34 +159,6 @@ class AttentionPlanner:
             masks[window] = self._mask(visible).repeat(self._heads.group, 1)
         return PrefillPart(offset, first, first + stop - start, stop, masks)
 
-    def _padded_part(self, start: Ints, stop: Ints, offset: Ints, first: int) -> PaddedPrefillPart:
-        count = stop - start
-        rows, width = len(count), int(count.max())
-        length = -(-int(stop.max()) // MASK_ALIGNMENT) * MASK_ALIGNMENT
-        before = count.cumsum() - count  # number of tokens in the preceding sequences
-        back = np.arange(int(count.sum())) + np.repeat(np.arange(rows) * width - before, count)
-        columns, device_back = to_device(self._device, np.stack((start, stop, offset, before + first)), back)
-        starts, ends, blocks, firsts = columns[:, :, None]
-        # Padding repeats each sequence's last token and key, so all values are finite. Its results are discarded.
-        query_positions = torch.minimum(starts + torch.arange(width, device=self._device), ends - 1)
-        positions = torch.arange(length, device=self._device)
-        masks = {}
-        for window in self._windows:
-            visible = positions <= query_positions[..., None]
-            if window is not None:
-                visible &= positions > query_positions[..., None] - window
-            mask = self._mask(visible)
-            group = self._heads.group
-            masks[window] = (mask if group == 1 else mask.repeat_interleave(group, 1))[:, None]
-        return PaddedPrefillPart(
-            rows=rows,
-            width=width,
-            tokens=(query_positions - starts + firsts).flatten(),
-            keys=(torch.minimum(positions, ends - 1) + blocks).flatten(),
-            back=device_back,
-            masks=masks,
-        )
-
     def _mask(self, visible: Tensor) -> Tensor:
         """Return `visible` as an additive mask, because attention would convert a boolean mask in every layer."""
         return torch.where(visible, self._zero, self._minus_infinity)
@@ -236,7 +168,6 @@ def attend(
     query: Tensor, keys: Tensor, values: Tensor, window: int | None, parts: Sequence[AttentionPart], heads: Heads
 ) -> Tensor:
     """Compute one layer's attention for queries of shape (token, head, dim); return shape (token, head * dim)."""
-    kv, group, dim, scale = heads
     outputs = []
     for part in parts:
         if isinstance(part, DecodePart):
@@ -248,20 +179,9 @@ def attend(
                 keys.as_strided(shape, strides, start),
                 values.as_strided(shape, strides, start),
                 attn_mask=masks[window],
-                scale=scale,
+                scale=heads.scale,
             ).reshape(shape[0], -1)
             outputs.append(x if gather is None else x.index_select(0, gather))
-        elif isinstance(part, PaddedPrefillPart):
-            rows, width, tokens, addresses, back, padded_masks = part
-            q = query.index_select(0, tokens).view(rows, width, kv, group, dim)
-            x = F.scaled_dot_product_attention(
-                q.transpose(1, 2).reshape(rows, kv, width * group, dim),
-                keys.index_select(0, addresses).view(rows, -1, kv, dim).transpose(1, 2),
-                values.index_select(0, addresses).view(rows, -1, kv, dim).transpose(1, 2),
-                attn_mask=padded_masks[window],
-                scale=scale,
-            ).view(rows, kv, width, group * dim)
-            outputs.append(x.transpose(1, 2).reshape(rows * width, -1).index_select(0, back))
         else:
             outputs.append(_prefill(query, keys, values, window, part, heads))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)

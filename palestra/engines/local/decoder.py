@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from palestra.engines.local import loading, runner
+from palestra.engines.local import loading
 from palestra.engines.local.attention import AttentionPart, AttentionPlanner, Heads, attend
 from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.lora import LoRA, adapter_of, base_linear, fused
@@ -109,16 +109,13 @@ class NativeRunner:
         self._head = _linear(self._model.lm_head)
         self._activation = body.layers[0].mlp.act_fn
         self._cos = self._sin = self._embedding.new_empty((0, 1, self._heads.dim))
-        # Measured cost of an attention call, as the number of values that can be read from memory in the same time. It
-        # is low on a CPU, where reading is slow, and high on a GPU.
-        launch_bound = runner.launch_bound(self._device)
+        # Measured cost of an attention call, as the number of values that can be read from memory in the same time.
         self._planner = AttentionPlanner(
             self._heads,
             list(set(windows.values())),
             self._device,
             self._embedding.dtype,
-            call_cost=(10_000_000 if launch_bound else 12_000) / (self._heads.kv * self._heads.dim),
-            pad=launch_bound,
+            call_cost=12_000 / (self._heads.kv * self._heads.dim),
         )
         return True
 

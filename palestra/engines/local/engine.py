@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
+SWITCH_INTERVAL = 0.0001  # seconds after which Python lets the other thread run, if the engine uses a GPU
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -31,17 +32,18 @@ class LocalEngine(PolicyEngine):
 
     Up to `max_running` requests form one batch. Each step samples one token for each of them; finished requests leave
     the batch and waiting ones join it between steps. The engine caches the keys and values of each conversation
-    (requests with the same `conversation`) in up to `cache_gb` of memory and evicts the least recently used. The next
-    request in a conversation computes only its new tokens, and prompts with a common prefix share its computation. A
-    step reads at most `prefill_tokens` prompt tokens.
+    (requests with the same `conversation`) in up to `kv_cache_gb` of memory and evicts the least recently used. The
+    next request in a conversation computes only its new tokens, and prompts with a common prefix share its computation.
+    A step reads at most `prefill_tokens` prompt tokens.
 
     Steps run in a separate thread, so the event loop stays responsive; several event loops may use the engine one after
     the other. In that thread torch uses `threads` threads: by default one for a small model on a CPU, otherwise torch's
     own setting.
 
-    `runner` selects the implementation: "native" (a decoder for Llama, Mistral, Qwen2 and Qwen3), "transformers" (the
+    `runner` selects the implementation: "paged" (CUDA graphs and Triton kernels for Llama, Mistral, Qwen2, Qwen3,
+    Qwen3-MoE and Gemma 3), "native" (a decoder for Llama, Mistral, Qwen2 and Qwen3 on a CPU), "transformers" (the
     model's forward pass with a KV cache), or "recompute" (no cache, for models with other kinds of state). The default
-    is the fastest runner whose log-probabilities match the model's.
+    is the fastest runner for the device whose log-probabilities match the model's.
 
     With `lockstep` the event loop waits during each step, and a step starts only when all tasks are blocked. Batches
     then do not depend on thread timing, so runs with seeded requests and environments that reply immediately are
@@ -62,49 +64,47 @@ class LocalEngine(PolicyEngine):
         dtype: str | None = None,
         max_running: int = 256,
         max_context: int | None = None,
-        cache_gb: float | None = None,
+        kv_cache_gb: float | None = None,
         prefill_tokens: int | None = None,
         threads: int | None = None,
         eos_ids: Sequence[int] | None = None,
-        runner: Literal["native", "transformers", "recompute"] | None = None,
+        runner: Literal["paged", "native", "transformers", "recompute"] | None = None,
         lockstep: bool = False,
         load_options: Mapping[str, Any] | None = None,
     ) -> None:
         for name, value in (("max_running", max_running), ("prefill_tokens", prefill_tokens), ("threads", threads)):
             if value is not None and value < 1:
                 raise BadValue(f"{name} must be at least 1, got {value}")
-        if cache_gb is not None and cache_gb <= 0:
-            raise BadValue(f"cache_gb must be positive, got {cache_gb}")
-        if runner not in (None, "native", "transformers", "recompute"):
-            raise BadValue(f"runner must be 'native', 'transformers', 'recompute' or None, got {runner!r}")
+        if kv_cache_gb is not None and kv_cache_gb <= 0:
+            raise BadValue(f"kv_cache_gb must be positive, got {kv_cache_gb}")
+        if runner not in (None, "paged", "native", "transformers", "recompute"):
+            raise BadValue(f"runner must be 'paged', 'native', 'transformers', 'recompute' or None, got {runner!r}")
         for package in ("torch", "transformers", "tokenizers"):
             require(package, extra="hf")
         from palestra.engines.local import loading
-        from palestra.engines.local.kv_cache import KVCache
         from palestra.engines.local.runner import launch_bound
-        from palestra.engines.local.runner_selection import select_runner
-        from palestra.engines.local.scheduler import Scheduler
+        from palestra.engines.local.scheduler_selection import select_scheduler
 
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
         self._vocabulary = loading.vocabulary_size(self.model)
-        kv_cache = KVCache(max_tokens=128)  # just large enough to select a runner, which determines the bytes per token
-        self._select_runner = partial(select_runner, self.model, kv_cache, self._device, runner)
-        selected = self._select_runner()
-        kv_cache.set_capacity(_cache_tokens(cache_gb, self._device, kv_cache.bytes_per_token))
-        if kv_cache.max_tokens == 0:
-            raise BadValue(
-                f"cache_gb={cache_gb} is too small: a token takes {kv_cache.bytes_per_token} bytes; raise cache_gb"
-            )
-        context = loading.context_length(self.model, max_context)
-        self.max_context = min(context or kv_cache.largest_block, kv_cache.largest_block)
         on_cpu = self._device.type == "cpu"
         size = self.model.num_parameters()
         if prefill_tokens is None:
-            prefill_tokens = 2048 if on_cpu else 65_536 if size < LARGE_MODEL else 8192
-        self._scheduler = Scheduler(selected, kv_cache, max_running=max_running, prefill_budget=prefill_tokens)
+            prefill_tokens = 2048 if on_cpu else 65_536 if size < LARGE_MODEL else 16_384
+        self._select_scheduler = partial(
+            select_scheduler,
+            self.model,
+            self._device,
+            only=runner,
+            kv_cache_gb=kv_cache_gb,
+            context=loading.context_length(self.model, max_context),
+            max_running=max_running,
+            prefill_tokens=prefill_tokens,
+        )
+        self._scheduler, self.max_context = self._select_scheduler()
         self._worker_tokenizer: Any = None  # a copy, because fast tokenizers cannot be used by two threads at once
         self.version = 0
 
@@ -120,13 +120,16 @@ class LocalEngine(PolicyEngine):
         self._submitted = 0
         self._driver: asyncio.Task[None] | None = None
         self._admission = AdmissionGate() if launch_bound(self._device) and not lockstep else None
+        if not on_cpu:
+            # While the event loop is busy, the worker waits this long for every call into torch, and the GPU with it.
+            sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if threads is None and on_cpu and size < SMALL_MODEL:
             threads = 1
         self._worker = ThreadPoolExecutor(1, "palestra-engine", _set_threads, (threads,))
 
     @property
     def runner(self) -> str:
-        """Name of the selected runner: "native", "transformers" or "recompute"."""
+        """Name of the selected runner: "paged", "native", "transformers" or "recompute"."""
         return self._scheduler.runner.name
 
     @property
@@ -196,6 +199,12 @@ class LocalEngine(PolicyEngine):
             self._pauses -= 1
             self._start()
 
+    async def release_memory(self) -> None:
+        """Free a GPU's KV cache until the next request, so that a learner can use its memory. Does nothing on a CPU."""
+        if self._device.type != "cpu":
+            async with self.paused():
+                self._scheduler.release_memory()
+
     async def aclose(self) -> None:
         """Stop the worker and free the cache; requests in progress raise EngineFailed."""
         with self._lock:
@@ -206,7 +215,7 @@ class LocalEngine(PolicyEngine):
             self._scheduler.add(self._inbox)
             self._inbox.clear()
         self._deliver(self._scheduler.abort("the engine was closed"))
-        self._scheduler.kv_cache.release()
+        self._scheduler.close()
 
     # Methods that run in the event loop
 
@@ -303,9 +312,12 @@ class LocalEngine(PolicyEngine):
                 pass
             return
         while True:
-            admission.wait(lambda: self._scheduler.running + len(self._inbox), lambda: self._pauses > 0 or self._closed)
+            admission.wait(lambda: self._scheduler.running + len(self._inbox), self._must_step)
             if not self._step():
                 return
+
+    def _must_step(self) -> bool:
+        return self._pauses > 0 or self._closed or self._scheduler.starving
 
     async def _run_lockstep(self) -> None:
         """Run steps from the event loop; before each step, wait until no task sends further requests."""
@@ -329,7 +341,8 @@ class LocalEngine(PolicyEngine):
         with self._lock:
             scheduler.add(self._inbox)
             self._inbox.clear()
-            if self._pauses or self._closed or scheduler.idle:
+            stopping = self._pauses or self._closed
+            if (stopping and not scheduler.in_flight) or scheduler.idle:
                 self._mark_stopped()
                 return False
             closed_conversations = list(self._closed_conversations)
@@ -338,11 +351,18 @@ class LocalEngine(PolicyEngine):
         try:
             for key in closed_conversations:
                 scheduler.forget(key)
+            if stopping:
+                self._deliver(scheduler.drain())
+                return True
             if version != self._computed_version:
                 self._computed_version = version
                 scheduler.invalidate()
                 if not scheduler.runner.reload_weights():
-                    scheduler.runner = self._select_runner()
+                    requests = scheduler.take_requests()
+                    scheduler.close()
+                    self._scheduler, _ = self._select_scheduler()
+                    scheduler = self._scheduler
+                    scheduler.add(requests)
             finished = scheduler.step(version)
         except Exception as err:  # noqa: BLE001  every waiting request must get a result
             finished = scheduler.abort(f"the engine failed: {type(err).__name__}: {err}")
@@ -392,18 +412,3 @@ def _set_threads(threads: int | None) -> None:
         other = threading.Thread(target=torch.set_num_threads, args=(default,))
         other.start()
         other.join()
-
-
-def _cache_tokens(cache_gb: float | None, device: Any, bytes_per_token: int) -> int:
-    """Return the cache capacity in tokens. By default it uses 60% of the free GPU memory or 25% of the main memory."""
-    if bytes_per_token == 0:
-        return 1 << 40  # this runner caches nothing
-    if cache_gb is not None:
-        memory = cache_gb * 2**30
-    elif device.type == "cuda":
-        import torch
-
-        memory = 0.6 * torch.cuda.mem_get_info(device)[0]
-    else:
-        memory = 0.25 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(memory) // bytes_per_token

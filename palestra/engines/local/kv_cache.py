@@ -125,6 +125,13 @@ class KVCache:
         self.keys.clear()
         self.values.clear()
 
+    def release_memory(self) -> None:
+        """Free all blocks and their memory, but keep the shape of the tensors, which grow again on demand."""
+        self._drop_copies()
+        self.allocator = BlockAllocator()
+        for tensors in (self.keys, self.values):
+            tensors[:] = [tensor.new_zeros((1, *tensor.shape[1:])) for tensor in tensors]
+
     def _drop_copies(self) -> None:
         self._copies: dict[int, tuple[int, int]] = {}  # target -> (source, tokens)
         self._written: set[int] = set()  # target addresses, in units of MIN_BLOCK

@@ -110,6 +110,42 @@ class Scheduler:
     def running(self) -> int:
         return len(self._batch)
 
+    @property
+    def in_flight(self) -> bool:
+        """Whether a step has been launched whose tokens are not yet known; never, because `step` waits for them."""
+        return False
+
+    @property
+    def starving(self) -> bool:
+        """Whether the device has nothing to do although requests are running; unknown here."""
+        return False
+
+    def drain(self) -> list[GenerationRequest]:
+        """Wait for a step in flight and return the requests that have finished."""
+        return []
+
+    def take_requests(self) -> list[GenerationRequest]:
+        """Remove and return all unfinished requests, so that another scheduler can continue them."""
+        self.invalidate()
+        for row in range(len(self._batch) - 1, -1, -1):
+            self._preempt(row)
+        requests = list(self._waiting)
+        self._waiting.clear()
+        return requests
+
+    def release_memory(self) -> None:
+        """Free the memory of the KV cache; it grows again when it is needed."""
+        self._waiting.extend(self.take_requests())
+        self.kv_cache.release_memory()
+
+    @property
+    def used_tokens(self) -> int:
+        """Capacity of the blocks that are in use, including those of idle conversations."""
+        return self.kv_cache.allocator.length - self.kv_cache.allocator.free_tokens
+
+    def close(self) -> None:
+        self.kv_cache.release()
+
     def cancel(self, request: GenerationRequest) -> None:
         """Drop a request before the next step. May be called from any thread."""
         request.cancelled = True
@@ -211,7 +247,7 @@ class Scheduler:
             offset = self._allocate(size)
         if offset is None:
             if not len(self._batch):
-                raise EngineFailed(f"the KV cache has no room for {len(ids)} tokens; raise cache_gb")
+                raise EngineFailed(f"the KV cache has no room for {len(ids)} tokens; raise kv_cache_gb")
             return False
         entry = CacheEntry(ids, request.key, offset, size)
         if source is not None and shared >= HASH_BLOCK:
@@ -263,7 +299,7 @@ class Scheduler:
                 self._free(entry)
                 offset = self._allocate(size)
                 if offset is None:
-                    raise EngineFailed(f"the KV cache has no room for {len(request.ids)} tokens; raise cache_gb")
+                    raise EngineFailed(f"the KV cache has no room for {len(request.ids)} tokens; raise kv_cache_gb")
                 request.entry = entry = CacheEntry(request.ids, request.key, offset, size)
                 self._prefix_cache.add(entry, [])
         self._batch.update_block(row)

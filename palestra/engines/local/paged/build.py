@@ -1,0 +1,128 @@
+"""Build the paged scheduler for a model, and compare its results with the model's before use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from palestra.engines.local import loading
+from palestra.engines.local.paged import kernels, reference, sampling_kernels
+from palestra.engines.local.paged.block_manager import pages_for
+from palestra.engines.local.paged.kv_memory import KVMemory, page_bytes
+from palestra.engines.local.paged.layout import PAGE
+from palestra.engines.local.paged.model import PagedModel
+from palestra.engines.local.paged.runner import Chunk, PagedRunner, StepInput
+from palestra.engines.local.paged.scheduler import PagedScheduler
+from palestra.engines.local.transformers_runner import eval_mode
+
+CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # the remaining tokens of each sequence are decoded
+MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02  # mean KL divergence from the model, in nats per token
+NO_SLOTS = np.zeros(0, np.int64)
+
+
+class CudaOps:
+    """The Triton kernels."""
+
+    add_rms_norm = staticmethod(kernels.add_rms_norm)
+    rotate_and_store = staticmethod(kernels.rotate_and_store)
+    gate = staticmethod(kernels.gate)
+    extend_tables = staticmethod(kernels.extend_tables)
+    apply_updates = staticmethod(kernels.apply_updates)
+    mixture = staticmethod(kernels.mixture)
+    decode_attention = staticmethod(kernels.decode_attention)
+    prefill_attention = staticmethod(kernels.prefill_attention)
+    prefill_tile_tokens = staticmethod(kernels.prefill_tile_tokens)
+    sample = staticmethod(sampling_kernels.sample)
+
+
+def build_scheduler(
+    model: Any,
+    device: torch.device,
+    *,
+    memory: int,
+    context: int | None,
+    max_running: int,
+    prefill_tokens: int,
+) -> tuple[PagedScheduler | None, str]:
+    """Return a scheduler with up to `memory` bytes of KV cache, or None and the reason why the model has none."""
+    reason = PagedModel.unsupported_reason(model)
+    if reason is None and device.type == "cuda" and not hasattr(kernels, "triton"):
+        reason = "Triton is not installed"
+    if reason is not None:
+        return None, reason
+    ops: Any = CudaOps if device.type == "cuda" else reference
+    config = model.config
+    try:
+        paged = PagedModel(model, ops, context or config.max_position_embeddings)
+        reason = _mismatch(model, paged, ops, device)
+    except Exception as err:  # noqa: BLE001  unsupported models and GPUs raise arbitrary exceptions
+        reason = f"{type(err).__name__}: {err}"
+    if reason is not None:
+        return None, reason
+    layers = len(paged.layers)
+    pages = memory // page_bytes(paged.dtype, layers=layers, heads=paged.heads)
+    longest = min(context or config.max_position_embeddings, (pages - 1) * PAGE)
+    if longest < 2:
+        return None, "the KV cache is too small"
+    kv_memory = KVMemory(device, paged.dtype, layers=layers, heads=paged.heads, pages=pages)
+    runner = PagedRunner(paged, ops, kv_memory, slots=max_running, max_pages=pages_for(longest))
+    return PagedScheduler(runner, max_running=max_running, prefill_budget=prefill_tokens), ""
+
+
+@torch.no_grad()
+def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> str | None:
+    """Compare the distributions of more than 1,000 tokens with a forward pass; describe a mismatch, or return None."""
+    tokens = min(CHECK_TOKENS, len(next(iter(paged.layers)).rotation[0]))
+    per_sequence = pages_for(tokens)
+    memory = KVMemory(
+        device, paged.dtype, layers=len(paged.layers), heads=paged.heads, pages=CHECK_SEQUENCES * per_sequence + 1
+    )
+    runner = PagedRunner(paged, ops, memory, slots=CHECK_SEQUENCES, max_pages=per_sequence)
+    memory.grow(memory.pages)
+    vocabulary = loading.vocabulary_size(model)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(vocabulary, (CHECK_SEQUENCES, tokens), generator=generator)
+    with eval_mode(model):
+        hidden = forced_hidden(runner, ids.numpy().astype(np.int32), CHECK_CHUNKS)
+        total = torch.zeros((), device=device)
+        for sequence, states in zip(ids.to(device), hidden, strict=True):
+            expected = model(input_ids=sequence[None], use_cache=False).logits[0].float().log_softmax(-1)
+            actual = paged.logits(states).float().log_softmax(-1)
+            total += (expected.exp() * (expected - actual)).sum()
+    memory.close()
+    kl = total.item() / ids.numel()
+    tf32 = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
+    limit = MAX_KL if paged.dtype == torch.float32 and not tf32 else MAX_KL_LOW_PRECISION
+    weights_are_finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
+    return (
+        f"its distributions differ from the model's by {kl:.2g} nats"
+        if not kl <= limit and weights_are_finite
+        else None
+    )
+
+
+def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch.Tensor:
+    """Return the hidden states (sequence, token) for given ids: `chunks` are prefilled, then single tokens decoded."""
+    count, tokens = ids.shape
+    pages = pages_for(tokens)
+    device = runner.memory.device
+    indices = [slot * runner.max_pages + at for slot in range(count) for at in range(pages)]
+    update = StepInput(indices, list(range(1, len(indices) + 1)), [], [], NO_SLOTS, NO_SLOTS)
+    runner.launch(update).wait()
+    parts, start = [], 0
+    for size in chunks:
+        arrays = runner.prefill_arrays(
+            [Chunk(slot, start, ids[slot, start : start + size], False) for slot in range(count)]
+        )
+        inputs = torch.from_numpy(np.concatenate(arrays)).to(device)
+        hidden = runner.prefill_hidden(inputs, [len(array) for array in arrays])
+        parts.append(hidden.view(count, -1, hidden.shape[-1]))
+        start = min(start + size, tokens)
+    slots = torch.arange(count, dtype=torch.int32, device=device)
+    for position in range(start, tokens):
+        one = torch.from_numpy(np.ascontiguousarray(ids[:, position])).to(device)
+        parts.append(runner.decode_hidden(one, torch.full_like(slots, position), slots)[:, None])
+    return torch.cat(parts, 1)

@@ -1,0 +1,442 @@
+"""Continuous batching with one step of look-ahead: a step is launched before the previous one's tokens are known.
+
+The device feeds sampled tokens into the next step by itself. The host learns them one step later, so a sequence that
+has sampled a stop token runs for one further step, whose token is dropped. Everything here runs in the engine's single
+worker thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from functools import lru_cache
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palestra.engines.base import Sampling
+from palestra.engines.local.paged.block_manager import BlockManager, pages_for, to_bytes
+from palestra.engines.local.paged.layout import (
+    LAST_TOKEN,
+    LENGTH,
+    LOGPROB_TEMPERATURE,
+    MIN_P,
+    PAGE,
+    SAMPLED,
+    SEED_HIGH,
+    SEED_LOW,
+    STATE_WIDTH,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+)  # fmt: skip
+from palestra.engines.local.paged.runner import Chunk, Flight, PagedRunner, StepInput
+from palestra.engines.local.paged.token_buffer import TokenBuffer
+from palestra.engines.local.scheduler import EngineStats, GenerationRequest
+from palestra.errors import EngineFailed
+
+MAX_DEFERRED = 3  # steps for which a few new prompts may wait for others, because each prefill costs a whole pass
+# Seconds for which the device may wait for requests that are expected. With a small model the host is the bottleneck,
+# so that few, large steps are faster.
+MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
+FEW_PROMPTS = 16  # new prompts are few if they are fewer than the decoding sequences divided by this
+
+
+class RunningSequence:
+    """A running request and its pages."""
+
+    __slots__ = ("computed", "content", "ids", "pages", "registered", "request", "slot")
+
+    def __init__(self, request: GenerationRequest, slot: int, pages: list[int], shared: int, content: int) -> None:
+        self.request = request
+        self.slot = slot
+        self.pages = pages
+        self.computed = shared * PAGE  # leading tokens whose keys and values are stored, or will be by a launched step
+        self.registered = shared  # leading pages that other sequences can find
+        self.content = content  # content id of the last registered page
+        self.ids = b""  # the ids to prefill as bytes
+
+
+class Prefill:
+    """Chunks to prefill in one step, with at most `budget` tokens."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget  # remaining tokens
+        self.chunks: list[Chunk] = []
+        self.sampling: list[RunningSequence] = []  # sequences whose prefill ends in this step
+
+
+class _Launched(NamedTuple):
+    flight: Flight
+    slots: NDArray[np.int64]  # slot of each sampled token
+    prefilled: int  # how many of them end a prefill; these slots may be listed a second time, as decoding
+    generations: NDArray[np.int64]  # a slot's generation changes when another sequence takes it
+
+
+class PagedScheduler:
+    """Runs up to `max_running` requests at once; a step reads at most `prefill_budget` prompt tokens."""
+
+    def __init__(self, runner: PagedRunner, *, max_running: int, prefill_budget: int) -> None:
+        self.runner = runner
+        self.blocks = BlockManager(runner.memory.pages)
+        self.stats = EngineStats()
+        self._prefill_budget = prefill_budget
+        self._waiting: deque[GenerationRequest] = deque()
+        self._sequences: dict[int, RunningSequence] = {}  # by slot, in order of admission
+        self._prefilling: list[RunningSequence] = []
+        self._free_slots = list(range(max_running - 1, -1, -1))
+        self._tokens = TokenBuffer(max_running)
+        # Number of tokens including those of launched steps; 0 if the slot does not decode.
+        self._length = np.zeros(max_running, np.int64)
+        self._max_length = np.zeros(max_running, np.int64)
+        self._page_count = np.zeros(max_running, np.int64)
+        self._new_page = np.zeros(max_running, np.int64)  # pages that decoding sequences have got since the last step
+        self._generation = np.zeros(max_running, np.int64)
+        self._launched: _Launched | None = None
+        self._finished: list[GenerationRequest] = []
+        self._table_updates: tuple[list[int], list[int]] = ([], [])
+        self._any_cancelled = False
+        self._idle_since: float | None = None
+        self._deferred = 0
+        self._conversations: dict[Hashable, int] = {}  # conversation -> number of tokens after its last reply
+
+    @property
+    def max_tokens(self) -> int:
+        """Maximum length of one sequence."""
+        return min(self.runner.max_pages, self.runner.memory.pages - 1) * PAGE
+
+    @property
+    def idle(self) -> bool:
+        return not (self._waiting or self._sequences or self._launched or self._finished)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a launched step's tokens are not yet known."""
+        return self._launched is not None or bool(self._finished)
+
+    @property
+    def starving(self) -> bool:
+        """Whether the device has been idle for a while although requests are running."""
+        if not self._sequences or (self._launched is not None and not self._launched.flight.done):
+            self._idle_since = None
+            return False
+        if self._idle_since is None:
+            self._idle_since = perf_counter()
+        limit = MAX_IDLE_SMALL_MODEL if self.runner.small else MAX_IDLE
+        return perf_counter() - self._idle_since > limit
+
+    @property
+    def running(self) -> int:
+        return len(self._sequences)
+
+    def add(self, requests: Iterable[GenerationRequest]) -> None:
+        self._waiting.extend(requests)
+
+    def cancel(self, request: GenerationRequest) -> None:
+        """Drop a request before the next step. May be called from any thread."""
+        request.cancelled = True
+        self._any_cancelled = True
+
+    def step(self, version: int) -> list[GenerationRequest]:
+        """Launch a step, then wait for the previous one. Return finished requests. If the model raises, all fail."""
+        try:
+            self._drop_cancelled()
+            launched = self._launch(version)
+            self._collect()
+            self._launched = launched
+        except EngineFailed as err:
+            self._fail(str(err))
+        except Exception as err:  # noqa: BLE001  the worker must survive whatever a model raises
+            self._fail(f"the model failed: {type(err).__name__}: {err}")
+        return self._take_finished()
+
+    def drain(self) -> list[GenerationRequest]:
+        """Wait for the launched step and return the requests that have finished."""
+        try:
+            self._collect()
+        except Exception as err:  # noqa: BLE001
+            self._fail(f"the model failed: {type(err).__name__}: {err}")
+        return self._take_finished()
+
+    def invalidate(self) -> None:
+        """Discard everything computed with the previous weights; running requests are recomputed."""
+        self._collect()
+        for sequence in reversed(list(self._sequences.values())):
+            request = sequence.request
+            self._remove(sequence, keep=False)
+            if not request.logprobs:
+                request.version = None
+            self._waiting.appendleft(request)
+        self.blocks.forget_all()
+
+    def forget(self, key: Hashable) -> None:
+        self._conversations.pop(key, None)  # its pages are reused when they become the least recently used
+
+    def abort(self, reason: str) -> list[GenerationRequest]:
+        """Fail and return all requests, running and waiting."""
+        self._fail(reason)
+        ended = self._take_finished() + list(self._waiting)
+        self._waiting.clear()
+        for request in ended:
+            request.error = reason
+        return ended
+
+    def take_requests(self) -> list[GenerationRequest]:
+        """Remove and return all unfinished requests, so that another scheduler can continue them."""
+        self.invalidate()
+        requests = list(self._waiting)
+        self._waiting.clear()
+        return requests
+
+    def release_memory(self) -> None:
+        """Free the memory of the KV cache; it grows again when it is needed."""
+        self.invalidate()
+        self.runner.memory.release()
+
+    @property
+    def used_tokens(self) -> int:
+        """Capacity of the pages that running sequences use."""
+        return (self.blocks.pages - 1 - self.blocks.free_pages) * PAGE
+
+    def close(self) -> None:
+        self.runner.memory.close()
+
+    # Admission and launch
+
+    def _drop_cancelled(self) -> None:
+        if self._any_cancelled:
+            self._any_cancelled = False  # reset first, so that a concurrent `cancel` is not missed
+            for sequence in [each for each in self._sequences.values() if each.request.cancelled]:
+                self._remove(sequence, keep=True)
+            self._waiting = deque(request for request in self._waiting if not request.cancelled)
+
+    def _launch(self, version: int) -> _Launched | None:
+        self._grow_decoding()
+        prefill = Prefill(self._prefill_budget)
+        for sequence in list(self._prefilling):
+            self._add_chunk(sequence, prefill)
+        self._admit(version, prefill)
+        decoding = self._decoding_slots()  # includes the sequences whose prefill ends in this step
+        if not prefill.chunks and not len(decoding):
+            return None
+        states = [self._state_row(sequence) for sequence in prefill.sampling]
+        step = StepInput(*self._table_updates, states, prefill.chunks, decoding, self._new_page[decoding])
+        self._table_updates = ([], [])
+        self._new_page[:] = 0
+        flight = self.runner.launch(step)
+        self._length[decoding] += 1
+        slots = np.concatenate((np.array([each.slot for each in prefill.sampling], np.int64), decoding))
+        self.stats.steps += 1
+        self.stats.computed += self._prefill_budget - prefill.budget + len(decoding)
+        return _Launched(flight, slots, len(states), self._generation[slots])
+
+    def _admit(self, version: int, prefill: Prefill) -> None:
+        """Start waiting requests in order of arrival while there is room."""
+        decoding = len(self._sequences) - len(self._prefilling)
+        if self._waiting and len(self._waiting) < decoding // FEW_PROMPTS and self._deferred < MAX_DEFERRED:
+            self._deferred += 1
+            return
+        self._deferred = 0
+        while self._waiting and self._free_slots and prefill.budget > 0:
+            request = self._waiting[0]
+            ids, count = to_bytes(request.ids), len(request.ids)
+            # The last token is always computed, because its logits are needed.
+            pages, content = self.blocks.match(ids, (count - 1) // PAGE)
+            new = self._allocate(pages_for(min(count + 1, request.max_length)) - len(pages))
+            if new is None:
+                self.blocks.release(pages)
+                if self._sequences or self._launched is not None:
+                    return
+                request.error = f"the KV cache has no room for {count} tokens; raise kv_cache_gb"
+                self._finished.append(self._waiting.popleft())
+                continue
+            sequence = RunningSequence(
+                self._waiting.popleft(), self._free_slots.pop(), pages + new, len(pages), content
+            )
+            sequence.ids = ids
+            self._start(sequence)
+            if request.version is None:
+                request.version = version
+            self._add_chunk(sequence, prefill)
+
+    def _start(self, sequence: RunningSequence) -> None:
+        slot, request = sequence.slot, sequence.request
+        self._sequences[slot] = sequence
+        self._prefilling.append(sequence)
+        self._set_pages(sequence)
+        self._max_length[slot] = request.max_length
+        self._tokens.start(slot, request)
+        own = 0 if request.key is None else min(self._conversations.get(request.key, 0), sequence.computed)
+        self.stats.reused += own
+        self.stats.shared += sequence.computed - own
+
+    def _add_chunk(self, sequence: RunningSequence, prefill: Prefill) -> None:
+        """Prefill as much of a sequence as the budget allows. Its full pages are shared from now on."""
+        start, end = sequence.computed, len(sequence.request.ids)
+        stop = min(end, start + prefill.budget)
+        if stop == start:
+            return
+        ids = np.frombuffer(sequence.ids, np.int32)[start:stop]
+        prefill.chunks.append(Chunk(sequence.slot, start, ids, stop == end))
+        prefill.budget -= stop - start
+        sequence.computed = stop
+        self._register(sequence, sequence.ids, stop)
+        if stop == end:
+            prefill.sampling.append(sequence)
+            self._prefilling.remove(sequence)
+            self._length[sequence.slot] = end + 1
+            sequence.ids = b""
+
+    def _decoding_slots(self) -> NDArray[np.int64]:
+        return np.flatnonzero((self._length > 0) & (self._length < self._max_length))
+
+    def _grow_decoding(self) -> None:
+        """Ensure that every decoding sequence has a page for its newest token, preempting others if necessary."""
+        while True:
+            slots = self._decoding_slots()
+            outgrown = slots[(self._length[slots] - 1) // PAGE >= self._page_count[slots]]
+            pages = self._allocate(len(outgrown))
+            if pages is not None:
+                for slot, page in zip(outgrown.tolist(), pages, strict=True):
+                    self._sequences[slot].pages.append(page)
+                self._new_page[outgrown] = pages  # the device enters them into its block tables
+                self._page_count[outgrown] += 1
+                return
+            if self._launched is not None:
+                self._collect()  # may finish requests; otherwise the tokens of preempted ones must be known
+            else:
+                self._preempt()
+
+    def _preempt(self) -> None:
+        """Free the pages of the newest request, which is recomputed later."""
+        sequence = next(reversed(self._sequences.values()))
+        if len(self._sequences) == 1:
+            length = len(self._tokens.flush(sequence.slot).ids)
+            raise EngineFailed(f"the KV cache has no room for {length} tokens; raise kv_cache_gb")
+        self._remove(sequence, keep=False)
+        self._waiting.appendleft(sequence.request)
+        self.stats.preempted += 1
+
+    def _allocate(self, count: int) -> list[int] | None:
+        pages = self.blocks.allocate(count)
+        if pages and not self.runner.memory.grow(max(pages) + 1):
+            self.blocks.release(pages)
+            self.blocks.limit(self.runner.memory.mapped_pages)
+            pages = self.blocks.allocate(count)
+        self.stats.evicted = self.blocks.evicted
+        return pages
+
+    def _set_pages(self, sequence: RunningSequence) -> None:
+        """Enter a new sequence's pages into the device's block tables in the next step."""
+        indices, pages = self._table_updates
+        base = sequence.slot * self.runner.max_pages
+        indices.extend(range(base, base + len(sequence.pages)))
+        pages.extend(sequence.pages)
+        self._page_count[sequence.slot] = len(sequence.pages)
+
+    def _state_row(self, sequence: RunningSequence) -> list[int]:
+        """Return a slot and its state before its first token is sampled."""
+        request = sequence.request
+        row = [sequence.slot, *_settings(request.sampling)]
+        row[1 + LENGTH] = len(request.ids) - 1  # sampling adds 1
+        row[1 + LAST_TOKEN] = request.ids[-1]
+        row[1 + SAMPLED] = len(request.ids) - request.prompt_length
+        row[1 + SEED_LOW], row[1 + SEED_HIGH] = _signed(request.seed), _signed(request.seed >> 32)
+        return row
+
+    # Results
+
+    def _collect(self) -> None:
+        """Wait for the launched step, append its tokens, and finish requests."""
+        if self._launched is None:
+            return
+        (flight, slots, prefilled, generations), self._launched = self._launched, None
+        tokens, logprobs = flight.wait()
+        for part in (slice(0, prefilled), slice(prefilled, None)):
+            current = self._generation[slots[part]] == generations[part]
+            self._append(slots[part][current], tokens[part][current], logprobs[part][current])
+
+    def _append(self, slots: NDArray[np.int64], tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> None:
+        broken = np.isnan(logprobs)
+        for slot in slots[broken].tolist():
+            sequence = self._sequences[slot]
+            sequence.request.error = "the model's logits are not finite; its weights may have diverged"
+            self._end(sequence, keep=False)
+        if broken.any():
+            slots, tokens, logprobs = slots[~broken], tokens[~broken], logprobs[~broken]
+        self.stats.sampled += len(slots)
+        stopped = self._tokens.append(slots, tokens, logprobs)
+        for index in np.flatnonzero(self._tokens.has_stop_strings[slots]).tolist():
+            request = self._tokens.flush(int(slots[index]))
+            if request.stop_strings is not None and request.stop_strings.reached(request.ids, request.prompt_length):
+                stopped[index] = True
+        full = self._tokens.length[slots] >= self._max_length[slots]
+        for index in np.flatnonzero(stopped | full).tolist():
+            sequence = self._sequences[int(slots[index])]
+            sequence.request.finish = "stop" if stopped[index] else "length"
+            self._end(sequence, keep=True)
+
+    def _end(self, sequence: RunningSequence, *, keep: bool) -> None:
+        self._remove(sequence, keep=keep)
+        request = sequence.request
+        if request.key is not None:
+            self._conversations[request.key] = len(request.ids)
+        self._finished.append(request)
+
+    def _remove(self, sequence: RunningSequence, *, keep: bool) -> None:
+        """Free a sequence's slot and pages. With `keep`, other sequences can still find its pages."""
+        slot, request = sequence.slot, sequence.request
+        self._tokens.flush(slot)
+        if keep and self._length[slot]:
+            # The keys and values of the newest token are stored only if a further step has been launched.
+            stored = min(len(request.ids), int(self._length[slot]) - 1)
+            ids = request.ids[sequence.registered * PAGE : stored]
+            self._register(sequence, b"\0" * (4 * PAGE * sequence.registered) + to_bytes(ids), stored)
+        self.blocks.release(sequence.pages)
+        del self._sequences[slot]
+        if sequence in self._prefilling:
+            self._prefilling.remove(sequence)
+        self._free_slots.append(slot)
+        self._length[slot] = self._page_count[slot] = self._new_page[slot] = 0
+        self._generation[slot] += 1
+
+    def _register(self, sequence: RunningSequence, ids: bytes, tokens: int) -> None:
+        """Make a sequence's full pages among its first `tokens` tokens available to others."""
+        full = tokens // PAGE
+        if full > sequence.registered:
+            pages = sequence.pages[sequence.registered : full]
+            own = ids[4 * PAGE * sequence.registered : 4 * PAGE * full]
+            sequence.content = self.blocks.register(sequence.content, pages, own)
+            sequence.registered = full
+
+    def _fail(self, reason: str) -> None:
+        """Fail all running requests and forget the cache, whose content after an exception is undefined."""
+        self._launched = None
+        self._table_updates = ([], [])
+        for sequence in list(self._sequences.values()):
+            sequence.request.error = reason
+            self._remove(sequence, keep=False)
+            self._finished.append(sequence.request)
+        self.blocks.forget_all()
+
+    def _take_finished(self) -> list[GenerationRequest]:
+        finished, self._finished = self._finished, []
+        return finished
+
+
+@lru_cache(maxsize=1024)
+def _settings(sampling: Sampling) -> tuple[int, ...]:
+    """Return a slot's state with the settings of a request; other columns are 0."""
+    row = np.zeros(STATE_WIDTH, np.int32)
+    row[TOP_K] = min(sampling.top_k, 2**31 - 1)
+    floats = row.view(np.float32)
+    floats[TEMPERATURE], floats[TOP_P], floats[MIN_P] = sampling.temperature, sampling.top_p, sampling.min_p
+    floats[LOGPROB_TEMPERATURE] = (sampling.temperature or 1.0) if sampling.tempered_logprobs else 1.0
+    return tuple(row.tolist())
+
+
+def _signed(number: int) -> int:
+    """Return the lowest 32 bits as a signed number."""
+    return ((number & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
