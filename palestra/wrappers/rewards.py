@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from palestra.core import Env, Wrapper
 from palestra.errors import BadValue
-from palestra.types import Step
+from palestra.types import Step, finite_reward
 
 
 class _RewardWrapper(Wrapper):
@@ -16,9 +16,13 @@ class _RewardWrapper(Wrapper):
         """Return the reward that replaces `step.reward`."""
 
     def after_step(self, action: str, step: Step) -> Step:
+        step = step._replace(
+            reward=finite_reward(step.reward)
+        )  # ClipReward would turn an infinite reward into a valid one
         # In nested reward wrappers, the innermost one sets `raw_reward`.
         info = {"raw_reward": step.reward, **step.info}
-        return step._replace(reward=float(self.new_reward(action, step)), info=info)
+        reward = self.new_reward(action, step)
+        return step._replace(reward=float(reward) if isinstance(reward, bool) else finite_reward(reward), info=info)
 
 
 class ShapeReward(_RewardWrapper):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palestra
-from palestra.errors import BadValue
+from palestra.errors import BadValue, EnvFailed
+from palestra.types import Step
 from palestra.wrappers import ClipReward, ScaleReward, ShapeReward, TurnCost
 
 numbers = st.floats(-5, 5)
@@ -54,3 +55,23 @@ def test_shape_receives_action_and_step_and_raw_reward_is_the_tasks() -> None:
     step = env.step("xyz")
     assert step.reward == 3 - 1.0
     assert step.info["raw_reward"] == -0.1
+
+
+@pytest.mark.parametrize("reward", [float("inf"), float("nan"), None, "1"])
+def test_invalid_rewards_stay_invalid(reward: float) -> None:
+    def shape(action: str, step: Step) -> float:
+        return reward
+
+    with pytest.raises(EnvFailed, match="finite number"):
+        ShapeReward(game(), shape).step("x")
+    with pytest.raises(EnvFailed, match="finite number"):
+        ClipReward(_Returns(game(), reward), 0.0, 1.0).step("x")
+
+
+class _Returns(palestra.Wrapper):
+    def __init__(self, env: palestra.Env, reward: float) -> None:
+        super().__init__(env)
+        self.reward = reward
+
+    def after_step(self, action: str, step: Step) -> Step:
+        return step._replace(reward=self.reward)
