@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +115,13 @@ def test_groups_are_removed_with_their_sandbox() -> None:
         paths = [group.path for group in groups if group is not None and group.path is not None]
         assert all(path.is_dir() for path in paths)
     assert not any(path.exists() for path in paths)
+    killed = subprocess.Popen(["true"])
+    killed.wait()
+    left = [path.with_name(path.name.replace(f"-{os.getpid()}-", f"-{killed.pid}-")) / "1" for path in paths]
+    for path in left:
+        path.mkdir(parents=True)  # as left behind by a host that was killed
+    MemoryGroup().close()
+    assert not any(path.parent.exists() for path in left)
 
 
 def test_children_that_nobody_waits_for_count_as_cpu_time(sandbox: Sandbox) -> None:

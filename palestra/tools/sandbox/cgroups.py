@@ -25,7 +25,7 @@ class MemoryGroup:
         self.version_2 = False
         for parent in _candidates():
             _sweep(parent)
-            path = parent / f"palestra-{os.getpid()}-{next(_numbers)}"
+            path = parent / f"{_prefix()}{os.getpid()}-{next(_numbers)}"
             with contextlib.suppress(OSError):
                 path.mkdir()
                 if any((path / name).exists() for name in MEMORY_LIMITS):
@@ -70,11 +70,16 @@ def _candidates() -> list[Path]:
     return paths
 
 
+def _prefix() -> str:
+    """Return the start of group names. It identifies the pid namespace, because containers may share control groups."""
+    return f"palestra-{Path('/proc/self/ns/pid').stat().st_ino}-"
+
+
 def _sweep(parent: Path) -> None:
     """Remove the groups of hosts that were killed."""
     with contextlib.suppress(OSError):
-        for path in parent.glob("palestra-*-*"):
-            pid = path.name.split("-")[1]
+        for path in parent.glob(f"{_prefix()}*"):
+            pid = path.name.removeprefix(_prefix()).split("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
                 _remove(path)
 
