@@ -223,11 +223,12 @@ def test_gradient_checkpointing_of_a_copy_uses_its_layers() -> None:
     learner = learner_of(gradient_checkpointing="on")
     reference = learner.policy.frozen()
     (micro,) = learner.micro_batches([TrainingSample.of_prompt([5] * 20)])
-    before = reference._hidden(micro).clone()
+    body = reference.model.model
+    before = reference._hidden(micro, body).clone()
     with torch.no_grad():
         for p in learner.policy.parameters():
             p.zero_()
-    assert torch.equal(reference._hidden(micro), before)
+    assert torch.equal(reference._hidden(micro, body), before)
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
