@@ -26,8 +26,11 @@ WORDLE = "game:Wordle-v0-easy"
 class Pick(Env):
     """Env whose task is a number from 0 to `tasks` - 1."""
 
-    def __init__(self, *, tasks: int = 1_000, split: str | None = None, leaky: bool = False) -> None:
+    def __init__(
+        self, *, tasks: int = 1_000, split: str | None = None, leaky: bool = False, fixed: bool = False
+    ) -> None:
         self.tasks = tasks
+        self.num_tasks = tasks if fixed else None
         self.split = check_split(split)
         self.filters_tasks = not leaky
 
@@ -114,6 +117,16 @@ def test_conformance_finds_a_leak(registered: dict[str, Any], given: dict[str, A
             palestra.check_env("splits:Pick-v0", kwargs=given, episodes=3)
         with pytest.raises(ConformanceError, match="is that of seed"):
             palestra.check_env(palestra.make("splits:Pick-v0", **given), episodes=3)
+    finally:
+        palestra.unregister("splits:Pick-v0")
+
+
+def test_a_fixed_list_of_tasks_need_not_be_split() -> None:
+    """Keyword arguments may fix the tasks, such as the `size` of a reasoning-gym dataset."""
+    palestra.register("splits:Pick-v0", Pick, splits=("train", "test"), reward_range=(0.0, 1.0), random_success=0.0)
+    try:
+        fixed = {"leaky": True, "fixed": True}
+        assert "validity" in palestra.check_env("splits:Pick-v0", kwargs=fixed, episodes=3, processes=False).passed
     finally:
         palestra.unregister("splits:Pick-v0")
 

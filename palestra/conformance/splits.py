@@ -27,15 +27,18 @@ def splits(subject: Subject) -> None:
         subject.fail(VALIDITY, 'split="validation" must raise BadValue; the splits are "train" and "test"')
     seen = _tasks(subject, "train", TRAIN_SEEDS)
     for task, seed in _tasks(subject, "test", TEST_SEEDS).items():
-        if task in seen and not _has_few_tasks(subject):
+        if task in seen and not _may_share_tasks(subject):
             defect = f'the task of seed {seed} with split="test" is that of seed {seen[task]} with split="train"'
             subject.fail(VALIDITY, f"{defect}: sample tasks with Env.sample_task", seed)
 
 
-def _has_few_tasks(subject: Subject) -> bool:
+def _may_share_tasks(subject: Subject) -> bool:
+    """Return whether there are too few tasks to hold some out, or the keyword arguments fix the list of tasks."""
     assert subject.make_split is not None  # noqa: S101  # checked by the caller
-    with subject.make_split(None) as env:
-        return env.num_tasks is not None and env.num_tasks < MIN_TASKS
+    with subject.make_split(None) as env, subject.make_split("train") as train:
+        if env.num_tasks is None:
+            return False
+        return env.num_tasks < MIN_TASKS or (subject.spec is None and train.num_tasks == env.num_tasks)
 
 
 def _tasks(subject: Subject, split: str, count: int) -> dict[str, int]:
