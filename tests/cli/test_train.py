@@ -49,7 +49,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
     assert ended.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     for kind in (*SECTIONS.values(), *(get_algorithm(name).config_class for name in algorithm_names())):
-        for item in fields(kind):  # type: ignore[arg-type]
+        for item in fields(kind):
             assert f"--{flat_name(item).replace('_', '-')}" in text
             if type(item.default) in (int, float):
                 assert f"default: {item.default}" in text or f"; {item.default} for" in text
