@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from palestra.training.run import TrainingRun
 
 if TYPE_CHECKING:
     from palestra.training.trainer import Log, OnMetrics, Trainer
+
+logger = logging.getLogger(__name__)
 
 EnvSource = str | EnvFactory | Callable[..., Env]
 
@@ -73,7 +76,13 @@ def train(
                 on_metrics(rows)
 
         watch = report if progress or on_metrics is not None else None
-        return run_sync(_run(trainer, config, resume=not overwrite, log=log or (lambda _: None), on_metrics=watch))
+        return run_sync(_run(trainer, config, resume=not overwrite, log=log or _log_warnings, on_metrics=watch))
+
+
+def _log_warnings(line: str) -> None:
+    """Pass only warnings to Python's logging, for callers that do not read the log."""
+    if line.startswith("warning: "):
+        logger.warning("%s", line.removeprefix("warning: "))
 
 
 async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> TrainingRun:

@@ -99,7 +99,7 @@ def test_the_length_of_replies_depends_on_the_template(thinking_model: str, tmp_
 
 
 def test_an_episode_without_thinking_is_one_sample_and_cut_replies_are_reported(
-    thinking_model: str, tmp_path: Path
+    thinking_model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     options = {"model": thinking_model, "max_tokens": 4}
     episodes, lines = episodes_of(tmp_path / "auto", **options)
@@ -108,7 +108,9 @@ def test_an_episode_without_thinking_is_one_sample_and_cut_replies_are_reported(
     assert len(warnings) == 1, lines
     assert "of the replies were cut at 4 tokens" in warnings[0]
     assert "Raise --max-tokens" in warnings[0]
-    split, _ = episodes_of(tmp_path / "off", **options, keep_thinking="off")
+    train(from_mapping({**TINY, **options, "out": str(tmp_path / "off"), "keep_thinking": "off"}))
+    assert "of the replies were cut at 4 tokens" in caplog.text, "without a log, the warning goes to Python's logging"
+    split = read(tmp_path / "off" / "trajectories" / "step-000000.jsonl.gz")
     assert [len(to_samples(episode)) for episode in split] == [3] * 4
     rows = trainer_of(tmp_path / "auto", **options).metrics.rows
     assert [row["step"] for row in rows] == [-1, 0], "the run resumes with the same settings"
