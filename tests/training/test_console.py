@@ -183,3 +183,12 @@ def test_cloning_shows_a_loss_and_no_episodes() -> None:
     assert text[1:] == ["learning  loss 0.5000   lr 1.0e-03", "time      0:02   learning 100%"]
     assert console.format_row(rows[0], 0) == "before training: not evaluated"
     assert console.format_row(rows[1], 0) == "step 1, loss 0.5000, 2.0 s"
+
+
+def test_the_final_evaluation_states_its_tasks() -> None:
+    final = {"final_success": 0.5, "final_tasks": 12, "final_seen": 0.25}
+    text = console.describe_final([*ROWS, {**ROWS[-1], **final}]) or ""
+    assert "on held-out tasks (12 distinct tasks, 25% of episodes seen in training)" in text
+    few = console.describe_final([{**ROWS[-1], **final, "eval_held_out": 0.0, "eval_seen": 1.0}]) or ""
+    assert "on fresh games of the same tasks" in few
+    assert console.describe_final(ROWS) is None
