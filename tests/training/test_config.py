@@ -176,7 +176,7 @@ def test_every_option_has_a_help_sentence_and_one_meaning() -> None:
     helps: dict[str, str] = {}
     kinds = [*SECTIONS.values(), *(get_algorithm(name).config_class for name in algorithm_names())]
     for kind in kinds:
-        for item in fields(kind):  # type: ignore[arg-type]
+        for item in fields(kind):
             text = item.metadata["help"]
             assert text[0].isupper(), text
             assert text.endswith("."), text
