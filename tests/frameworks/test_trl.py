@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOConfig, GRPOTrainer
-from trl.chat_template_utils import supports_tool_calling
 
 import palestra
 from palestra.core import Env
@@ -26,7 +24,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(*default_model("0.1M", seed=1), folder / "checkpoint")
 
 
-def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **options: Any) -> GRPOTrainer:
+def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **options: Any) -> Any:
+    from trl import GRPOConfig, GRPOTrainer  # importing it takes seconds, which every collection would pay
+
     settings = {
         "output_dir": str(folder),
         "per_device_train_batch_size": 8,
@@ -118,6 +118,8 @@ def test_sampled_log_probabilities_are_those_of_the_model(checkpoint: Path, tmp_
 
 
 def test_the_default_template_renders_tool_calls(checkpoint: Path) -> None:
+    from trl.chat_template_utils import supports_tool_calling
+
     assert supports_tool_calling(AutoTokenizer.from_pretrained(checkpoint))
 
 
