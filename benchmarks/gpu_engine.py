@@ -205,7 +205,7 @@ def measure_conversations(model: Any, count: int, turns: int) -> dict[str, Any]:
 
 
 def measure_exact(model: Any, rows: int, tokens: int) -> dict[str, Any]:
-    """Compare log-probabilities with a teacher-forced forward pass of the same model."""
+    """Compare log-probabilities with a teacher-forced forward pass of the same model, and both with one in float32."""
     import torch
 
     rng = random.Random(5)
@@ -216,15 +216,25 @@ def measure_exact(model: Any, rows: int, tokens: int) -> dict[str, Any]:
         return engine.runner, await generate_all(engine, asked, tokens)
 
     runner, replies = with_engine(model, rows, work)
-    differences: list[float] = []
-    with torch.no_grad():
-        for reply in replies[:64]:
-            ids = torch.tensor([reply.prompt_ids + reply.ids], device=model.device)
-            logits = model(input_ids=ids, use_cache=False).logits[0, len(reply.prompt_ids) - 1 : -1]
-            forced = logits.float().log_softmax(-1).gather(1, torch.tensor(reply.ids, device=model.device)[:, None])
-            actual = torch.tensor(reply.logprobs, device=model.device)
-            differences += (forced[:, 0] - actual).abs().tolist()
-    return {"runner": runner, "tokens": len(differences), "mean": statistics.mean(differences), "max": max(differences)}
+
+    def forced() -> Any:
+        logprobs = []
+        with torch.no_grad():
+            for reply in replies:
+                ids = torch.tensor([reply.prompt_ids + reply.ids], device=model.device)
+                logits = model(input_ids=ids, use_cache=False).logits[0, len(reply.prompt_ids) - 1 : -1]
+                own = torch.tensor(reply.ids, device=model.device)[:, None]
+                logprobs.append(logits.float().log_softmax(-1).gather(1, own)[:, 0].cpu())
+        return torch.cat(logprobs)
+
+    actual = torch.tensor([logprob for reply in replies for logprob in reply.logprobs])
+    dtype, expected = str(model.dtype).removeprefix("torch."), forced()
+    model.float()
+    exact = forced()
+    difference = (expected - actual).abs()
+    return {"runner": runner, "dtype": dtype, "tokens": len(actual), "mean": difference.mean().item(),
+            "max": difference.max().item(), "engine_to_float32": (exact - actual).abs().mean().item(),
+            "forced_to_float32": (exact - expected).abs().mean().item()}  # fmt: skip
 
 
 def soak(device: str, requests: int, shape: str) -> dict[str, Any]:
@@ -287,6 +297,7 @@ def soak(device: str, requests: int, shape: str) -> dict[str, Any]:
                 for at in range(0, len(replies), 64):
                     worst = max(worst, check(replies[at : at + 64]))
                 async with engine.paused():
+                    await engine.release_memory()
                     with torch.no_grad():
                         for parameter in model.parameters():
                             parameter.mul_(1.0 + 0.002 * (1 if counts["updates"] % 2 else -1))
@@ -376,7 +387,7 @@ def run_shape(shape: str, args: argparse.Namespace, numbers: dict[str, Any]) -> 
     if "exact" in args.sections:
         numbers[f"exact {shape}"] = [measure_exact(model, 64, 64)]
         if shape == args.shapes[0]:
-            numbers[f"exact {shape}"].append(measure_exact(model.float(), 64, 64))
+            numbers[f"exact {shape}"].append(measure_exact(model, 64, 64))  # in float32 now
         table(f"exact, {shape}", numbers[f"exact {shape}"])
     del model
     if args.device != "cpu":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
-SWITCH_INTERVAL = 0.0001  # seconds after which Python lets the other thread run, if the engine uses a GPU
+SWITCH_INTERVAL = 0.0005  # seconds after which Python lets the other thread run, if the engine uses a GPU
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]

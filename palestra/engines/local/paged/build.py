@@ -12,7 +12,7 @@ from palestra.engines.local import loading
 from palestra.engines.local.paged import kernels, reference, sampling_kernels
 from palestra.engines.local.paged.block_manager import pages_for
 from palestra.engines.local.paged.kv_memory import KVMemory, page_bytes
-from palestra.engines.local.paged.layout import PAGE
+from palestra.engines.local.paged.layout import LOGPROB_TEMPERATURE, PAGE, STATE_WIDTH
 from palestra.engines.local.paged.model import PagedModel
 from palestra.engines.local.paged.runner import Chunk, PagedRunner, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
@@ -92,6 +92,8 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
             expected = model(input_ids=sequence[None], use_cache=False).logits[0].float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
+    if any(layer.experts is not None for layer in paged.layers):
+        _try_step(runner)
     memory.close()
     kl = total.item() / ids.numel()
     tf32 = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
@@ -102,6 +104,17 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
         if not kl <= limit and weights_are_finite
         else None
     )
+
+
+def _try_step(runner: PagedRunner) -> None:
+    """Run one step with a prefill; raises if the operations of a mixture of experts cannot be captured as a CUDA graph.
+
+    Expects the block tables that `forced_hidden` has set.
+    """
+    state = [0] * (1 + STATE_WIDTH)
+    state[1 + LOGPROB_TEMPERATURE] = 0x3F800000  # 1.0
+    slots = np.zeros(1, np.int64)
+    runner.launch(StepInput([], [], [state], [Chunk(0, 0, np.zeros(1, np.int32), True)], slots, slots)).wait()
 
 
 def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch.Tensor:

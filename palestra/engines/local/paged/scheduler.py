@@ -145,7 +145,7 @@ class PagedScheduler:
             self._drop_cancelled()
             launched = self._launch(version)
             self._collect()
-            self._launched = launched
+            self._launched, self._idle_since = launched, None
         except EngineFailed as err:
             self._fail(str(err))
         except Exception as err:  # noqa: BLE001  the worker must survive whatever a model raises
