@@ -114,7 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=64.0,
         metavar="MIB",
-        help="Maximum size of the requests and responses in flight per token in MiB (default: 64).",
+        help="Maximum size of one client's requests and responses in flight in MiB; access tokens identify clients "
+        "(default: 64).",
     )
     limits.add_argument(
         "--memory", type=float, metavar="MIB", help="Maximum memory for each worker process in MiB (default: no limit)."

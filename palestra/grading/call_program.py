@@ -142,7 +142,7 @@ def _receive(link: socket.socket) -> Any:
         return None
     size = _LENGTH.unpack(header)[0]
     if size > MAX_MESSAGE:
-        raise ValueError(f"a message of {size} bytes")
+        raise ValueError(f"a message of {size} bytes exceeds the limit of {MAX_MESSAGE} bytes")
     data = _receive_exactly(link, size)
     return json.loads(data) if len(data) == size else None
 

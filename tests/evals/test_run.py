@@ -161,7 +161,7 @@ def test_failures_are_retried_and_counted_separately(flaky: str, tmp_path: Path)
     done = run(suite(flaky, n=6), f"{HERE}:three", tmp_path / "a", retries=2)
     row = done.summary["table"]["envs"][0]
     assert (row["episodes"], row["failed"], row["failed_by"], row["missing"]) == (5, 1, {"env": 1}, 0)
-    assert row["success"] == 1.0  # only episodes with a result are counted; a failed episode is not a lost one
+    assert row["success"] == 1.0  # only episodes with a result are counted; one that raised an error is not a loss
     assert done.left == 1
     assert done.summary["running"]["retries"] == 4
     assert Flaky.tried[1] == 3

@@ -1,4 +1,4 @@
-"""Property test: random schedules of failures in worker processes change no result of the other envs."""
+"""Property test: random failures in worker processes do not affect the results of the other envs."""
 
 from __future__ import annotations
 

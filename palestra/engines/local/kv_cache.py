@@ -9,7 +9,7 @@ from torch import Tensor
 from palestra.engines.local.block_allocator import MIN_BLOCK, BlockAllocator, block_size_for
 
 INITIAL_TOKENS = 4096  # capacity after the first allocation
-MAX_COPY_TOKENS = 1 << 18  # tokens per batched copy, which needs temporary memory for as many tokens in one layer
+MAX_COPY_TOKENS = 1 << 18  # maximum per batched copy; its temporary buffer holds one layer of these tokens
 
 
 class KVCache:

@@ -72,7 +72,7 @@ class Domain:
     name: str
     about: str  # description for the prompt
     ddl: tuple[str, ...]
-    slots: Mapping[str, Sequence[Any]]  # possible values of the slots that are not names
+    slots: Mapping[str, Sequence[Any]]  # possible values for each slot, except slots for names
     names: Callable[[Random], Names]
     fill: Callable[[Draw, Names], Tables]
     templates: tuple[Template, ...]

@@ -108,7 +108,7 @@ RELATIONS: Mapping[str, Relation] = {
         nouns=("the province to which {x} belongs", "the province that contains {x}"),
     ),
     "river": Relation(
-        kinds=("city",), questions=("On which river does {x} lie?",), nouns=("the river that flows through {x}",)
+        kinds=("city",), questions=("Which river flows through {x}?",), nouns=("the river that flows through {x}",)
     ),
     "twin": Relation(
         kinds=("city",), questions=("What is the twin city of {x}?", "With which city is {x} twinned?"),
