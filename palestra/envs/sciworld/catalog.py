@@ -5,7 +5,7 @@ from __future__ import annotations
 from palestra.envs.sciworld.tasks import GROUPS, TYPES, types_of
 from palestra.spec import EnvSpec
 
-# The constant player's success rates, measured on 26 of the 30 types, on at least two episodes for each strategy. Types
+# The constant player's success rates, measured on at least two episodes per type for each strategy. Types
 # that are not listed have the rate 0. The animal with the shortest life is the same in some variations.
 _CONSTANT = {"lifespan-shortest-lived": 0.09}
 
@@ -20,7 +20,7 @@ def _spec(name: str, tasks: str, summary: str, data_split: str | None = None) ->
         reward_range=(-1.0, 1.0),
         expert_success=round(sum(task.expert for task in types) / len(types), 3),
         random_success=0.0,  # measured on 10 episodes per type, and on 80 for the types with the shortest solutions
-        echo_success=0.0,  # measured on 26 of the 30 types, on one episode for each of 25 strategies
+        echo_success=0.0,  # measured on at least one episode per type for each strategy
         constant_success=round(sum(_CONSTANT.get(task.name, 0.0) for task in types) / len(types), 3),
         splits=("train", "test") if data_split is None else (),
         extra="sciworld",
