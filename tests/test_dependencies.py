@@ -26,6 +26,7 @@ ALLOWED = {
     ),
     *("MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
     "MPL-2.0",  # applies to changes in its own files only
+    "LGPL-2.0",  # of func-timeout, which skyrl-gym imports and which users can replace
     "LGPL-2.1",  # of pygame-ce, which minigrid imports and which users can replace
 }
 # Names that packages use instead of SPDX identifiers, in their License field or in their classifiers
@@ -42,6 +43,7 @@ SPDX = {
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",
     "LGPL v2.1": "LGPL-2.1",
+    "LGPLv2": "LGPL-2.0",
     "MIT License": "MIT",
     "MIT, BSD": "MIT AND BSD-3-Clause",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",

@@ -90,6 +90,13 @@ def test_registered_keywords_are_accepted(env_id: str) -> None:
     env.close()
 
 
+def test_classes_of_environments_can_be_told_apart() -> None:
+    assert issubclass(type(palestra.make(EASY)), gem.Env)
+    assert not issubclass(int, gem.Env)
+    assert not issubclass(int, palestra.Env)  # must not call the check in gem.Env without end
+    assert not issubclass(type(palestra.make(EASY)), Reverse)
+
+
 def test_short_max_turns_truncates() -> None:
     env = gem.make("game:TowerofHanoi-v0-easy", max_turns=2)
     env.reset(seed=1)

@@ -58,12 +58,14 @@ def test_turns_share_a_sample_while_prompts_extend_each_other() -> None:
             mask=[0, 0, 1, 1, 0, 1, 0, 1, 1],
             logprobs=[0, 0, -3.5, -4.5, 0, -6.5, 0, -8.5, -9.5],
             turn_index=[-1, -1, 0, 0, -1, 1, -1, 1, 1],
+            episode_tokens=6,
         ),
         TrainingSample(
             ids=[1, 5, 9, 10],
             mask=[0, 0, 0, 1],
             logprobs=[0, 0, 0, -10.5],
             turn_index=[-1, -1, -1, 2],
+            episode_tokens=6,
             offset=5,
         ),
     ]

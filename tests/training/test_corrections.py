@@ -35,6 +35,16 @@ def logprobs(learner: Learner, trajectories: list[Trajectory]) -> list[list[floa
     return rows
 
 
+def on_policy(t: Trajectory, row: list[float]) -> Trajectory:
+    """Return the trajectory with these log-probs of its sampled tokens."""
+    left = iter(row)
+    turns = []
+    for turn in t.turns:
+        calls = tuple(replace(call, logprobs=[next(left) for _ in call.ids]) for call in turn.action.calls)
+        turns.append(replace(turn, action=replace(turn.action, calls=calls)))
+    return replace(t, turns=tuple(turns))
+
+
 def expected(
     learner: Learner, trajectories: list[Trajectory], cap: float, mask: tuple[float, float]
 ) -> dict[str, float]:
@@ -85,7 +95,11 @@ def test_importance_weights_equal_the_formula(options: dict[str, Any]) -> None:
 
 
 def test_fresh_samples_are_not_corrected_by_default() -> None:
-    metrics = reinforcement_step(learner_of(algorithm="rebn"), batch(7, version=3), 0, version=3)
+    learner = learner_of(algorithm="rebn")
+    trajectories = batch(7, version=3)
+    exact = [on_policy(t, row) for t, row in zip(trajectories, logprobs(learner, trajectories), strict=True)]
+    metrics = reinforcement_step(learner, exact, 0, version=3)
+    assert metrics["engine_kl"] == pytest.approx(0.0, abs=1e-6)
     assert (metrics["staleness_mean"], metrics["staleness_max"]) == (0.0, 0)
     assert "is_weight_mean" not in metrics
 

@@ -29,7 +29,8 @@ class Env(PalestraEnv):
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
-        return issubclass(other, PalestraEnv) if cls is Env else NotImplemented
+        # `issubclass(other, PalestraEnv)` would call this method again, because this class is derived from PalestraEnv.
+        return (cls is Env and PalestraEnv in other.__mro__) or NotImplemented
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:  # noqa: ARG002
         """Seed the generators for a new episode, including the global ones, which GEM's environments use."""
