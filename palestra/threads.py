@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,6 +25,37 @@ from palestra.errors import EnvFailed
 T = TypeVar("T")
 MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum number of calls at a time per event loop, as in asyncio
 IDLE_SECONDS = 2.0  # seconds after which an idle thread ends
+DELIVERY_SECONDS = 0.02  # seconds in which a thread that executes Python code receives an exception
+
+
+def raise_in_thread(ident: int, error: type[BaseException]) -> None:
+    """Raise an exception in another thread as soon as it executes Python code.
+
+    Until the exception is raised, Python 3.11 marks all threads as having something to handle. In a thread with a
+    profile or trace function, the interpreter then loops for ever at the next function call. A thread that is blocked
+    may never handle the exception, so the mark is removed shortly afterwards. The blocked thread keeps its exception.
+    """
+    _set_exception(ident, error)
+    threading.Thread(target=_remove_mark, name="palestra-interrupt", daemon=True).start()
+
+
+def _set_exception(ident: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+def _remove_mark() -> None:
+    """Handle an exception in this thread, which removes the mark for all threads."""
+    time.sleep(DELIVERY_SECONDS)
+    try:
+        _set_exception(threading.get_ident(), _Handled)
+        while True:  # the exception is raised at the next jump
+            pass
+    except _Handled:
+        return
+
+
+class _Handled(BaseException):
+    """Raised by a thread in itself."""
 
 
 async def run_in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -152,7 +184,7 @@ class DaemonPool:
             self._busy -= 1
             if call.thread is not None:
                 # The exception may be raised after the function has returned. The thread then only ends.
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(SystemExit))
+                raise_in_thread(call.thread, SystemExit)
             if self._queue:
                 self._start(self._queue.popleft())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -11,7 +12,7 @@ import pytest
 
 from palestra.concurrency import run_sync
 from palestra.errors import EnvFailed
-from palestra.threads import MAX_THREADS, DaemonPool, call_with_timeout, run_in_thread
+from palestra.threads import MAX_THREADS, DaemonPool, call_with_timeout, raise_in_thread, run_in_thread
 
 
 async def _abandoned(pool: DaemonPool, function: Callable[[], object]) -> None:
@@ -149,3 +150,32 @@ def test_the_executor_of_to_thread_does_not_block_the_end_of_its_loop() -> None:
         assert run_sync(calls()) == 7  # asyncio.run would wait for the first call
     finally:
         forever.set()
+
+
+def test_a_blocked_thread_with_an_exception_does_not_stop_profiled_threads() -> None:
+    release = threading.Event()
+    raised = []
+
+    def block() -> None:
+        try:
+            release.wait()
+        except SystemExit as err:
+            raised.append(err)
+
+    def profiled() -> None:
+        sys.setprofile(lambda *_: None)
+        str.upper("x")
+        max([1, 2], key=lambda value: value)
+        sys.setprofile(None)
+
+    blocked = threading.Thread(target=block, daemon=True)
+    blocked.start()
+    assert blocked.ident is not None
+    raise_in_thread(blocked.ident, SystemExit)
+    other = threading.Thread(target=profiled, daemon=True)
+    other.start()
+    other.join(60)
+    assert not other.is_alive()
+    release.set()
+    blocked.join(60)
+    assert len(raised) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -20,6 +19,7 @@ from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.registry import EnvFactory, get_spec, resolve_spec
 from palestra.spec import SPLITS, EnvSpec
+from palestra.threads import raise_in_thread
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
 UNEARNED_EPISODES = 8  # number of episodes for the spot checks with the echo and constant players
@@ -247,7 +247,7 @@ def _run_with_watchdog(subject: Subject, step_timeout: float, reset_timeout: flo
                 seed, actions = subject.current_call
                 subject.fail(ANY_ACTION, f"a call did not return within {timeout:g} s", seed, actions)
     finally:
-        if worker.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(SystemExit))
+        if worker.is_alive() and worker.ident is not None:
+            raise_in_thread(worker.ident, SystemExit)
     if failure:
         raise failure[0]

@@ -7,12 +7,12 @@ finished command. An idle thread, the watcher, checks whether commands finish.
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, thread_time
 
+from palestra.threads import raise_in_thread
 from palestra.workers.types import Command
 
 SLOW = 0.005  # seconds after which a command counts as slow
@@ -257,4 +257,4 @@ class Executor:
 
 def _interrupt(thread: threading.Thread | None) -> None:
     if thread is not None and thread.ident is not None and thread.is_alive():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Abandoned))
+        raise_in_thread(thread.ident, Abandoned)
