@@ -71,7 +71,7 @@ class ClientBudget:
 
     @property
     def full(self) -> bool:
-        """Whether this client has bytes in flight and a limit is reached."""
+        """True if this client has bytes in flight and a limit is reached."""
         budget = self._budget
         return bool(self.used) and (self.used >= budget.per_client or budget.used >= budget.total)
 

@@ -7,11 +7,12 @@ import logging
 import random
 from typing import Any
 
+import peft
 import pytest
 import torch
 
 from palestra.engines import Completion, LocalEngine, Sampling
-from tests.engines.tiny import error, make, text
+from tests.engines.tiny import Twice, error, make, text
 
 TOLERANCE = 1e-4
 
@@ -123,7 +124,11 @@ def test_models_with_hooks_or_adapters_use_the_transformers_runner() -> None:
     attention.q_proj = Adapter(attention.q_proj)
     hooked = make("Llama")
     hooked.model.layers[1].mlp.register_forward_hook(lambda module, inputs, out: out * 1.5)
-    for model in (wrapped, hooked):
+    embedded = make("Llama")
+    config = peft.LoraConfig(r=4, target_modules=["embed_tokens"], init_lora_weights=False)
+    peft.inject_adapter_in_model(config, embedded)
+    embedded.eval()
+    for model in (wrapped, hooked, embedded):
 
         async def run(model: Any = model) -> list[Completion]:
             async with LocalEngine(model, eos_ids=(), threads=1) as engine:
@@ -135,14 +140,6 @@ def test_models_with_hooks_or_adapters_use_the_transformers_runner() -> None:
 
 def test_adapter_added_by_an_update_switches_the_runner() -> None:
     model = make("Qwen3", head_dim=8)
-
-    class Twice(torch.nn.Module):
-        def __init__(self, inner: Any) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return 2 * self.inner(x)
 
     async def run() -> None:
         async with LocalEngine(model, eos_ids=(), threads=1) as engine:

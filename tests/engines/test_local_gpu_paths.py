@@ -16,7 +16,11 @@ from palestra.engines.local import runner
 from palestra.engines.local.engine import LocalEngine
 from palestra.engines.local.paged import reference
 from palestra.errors import EngineFailed
-from tests.engines.test_local_architectures import ARCHITECTURES, converse
+from tests.engines.test_local_architectures import (
+    ARCHITECTURES,
+    converse,
+    test_models_with_hooks_or_adapters_use_the_transformers_runner,  # noqa: F401  # also run with the fixture below
+)
 from tests.engines.test_local_exact import (  # noqa: F401  # the same tests, run with the fixture below
     test_concurrent_requests_of_one_conversation,
     test_long_prompts_are_prefilled_in_chunks,
@@ -38,7 +42,7 @@ from tests.engines.test_local_sampling import (  # noqa: F401
     test_stop_id_ends_the_reply_and_is_included,
     test_stop_string_may_span_several_tokens,
 )
-from tests.engines.tiny import error, make, qwen3, text
+from tests.engines.tiny import Twice, error, make, qwen3, text
 
 PAGED = {"Llama", "Mistral", "Qwen2", "Qwen3", "Gemma3Text", "Qwen3Moe"}
 MOE = {"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
@@ -96,14 +100,6 @@ def test_self_check_rejects_wrong_kernels(monkeypatch: pytest.MonkeyPatch, caplo
 
 def test_adapter_added_by_an_update_moves_running_requests_to_another_runner() -> None:
     tiny = qwen3(max_position_embeddings=4096)
-
-    class Twice(torch.nn.Module):
-        def __init__(self, inner: Any) -> None:
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x: torch.Tensor) -> Any:
-            return 2 * self.inner(x)
 
     async def run() -> None:
         async with LocalEngine(tiny, eos_ids=(), threads=1) as engine:

@@ -87,3 +87,14 @@ def error(model: Any, reply: Completion) -> float:
     """Return the maximum absolute difference between the reply's log-probabilities and the model's."""
     assert len(reply.ids) == len(reply.logprobs) > 0
     return max(abs(a - b) for a, b in zip(reply.logprobs, forced(model, reply.prompt_ids, reply.ids), strict=True))
+
+
+class Twice(torch.nn.Module):
+    """A layer around another one, which doubles its output."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return 2 * self.inner(x)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
 from palestra.engines.local import loading
 from palestra.engines.local.attention import AttentionPart, AttentionPlanner, Heads, attend
@@ -80,19 +80,13 @@ class NativeRunner:
             return f"{type(model).__name__} is not in the Llama family"
         if loading.layer_windows(model) is None or loading.rope_type(model) not in SUPPORTED_ROPE:
             return "unsupported layer types or position embeddings"
+        if hasattr(model.model.embed_tokens, "embed_scale"):
+            return "its embeddings are scaled"
         linears = [model.lm_head]
         for layer in model.model.layers:
             linears += [getattr(layer.self_attn, name, None) for name in LINEAR_NAMES[0]]
             linears += [getattr(layer.mlp, name, None) for name in LINEAR_NAMES[1]]
-        if any(base_linear(linear) is None for linear in linears) or type(model.model.embed_tokens) is not nn.Embedding:
-            return "its layers are wrapped (quantization, or adapters other than LoRA)"
-        for module in model.modules():
-            if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"):
-                return "it has forward hooks"
-        embedding = model.model.embed_tokens.weight
-        if any(p.device != embedding.device or p.dtype != embedding.dtype for p in model.parameters()):
-            return "its parameters are on several devices or have several dtypes"
-        return None
+        return loading.unreadable_reason(model, linears)
 
     def reload_weights(self) -> bool:
         if self.unsupported_reason(self._model) is not None:

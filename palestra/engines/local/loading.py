@@ -15,6 +15,7 @@ import torch.nn.functional as F  # noqa: N812
 import transformers
 
 from palestra.engines.base import Weights
+from palestra.engines.local.lora import base_linear
 from palestra.errors import BadValue
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt")
@@ -119,7 +120,7 @@ def layer_windows(model: Any) -> dict[str, int | None] | None:
 
 
 def vocabulary_size(model: Any) -> int:
-    return int(model.get_input_embeddings().num_embeddings)
+    return int(model.get_input_embeddings().weight.shape[0])
 
 
 def private_copy(tokenizer: Any) -> Any:
@@ -212,3 +213,17 @@ def _dtype(name: str | torch.dtype) -> torch.dtype:
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadValue(f"dtype must be 'float32', 'bfloat16' or 'float16', got {name!r}")
     return dtype
+
+
+def unreadable_reason(model: Any, linears: Iterable[Any]) -> str | None:
+    """Return why a runner that reads the weights itself cannot use a model with these linear layers; None if it can."""
+    plain = isinstance(model.model.embed_tokens, torch.nn.Embedding)
+    if not plain or any(base_linear(linear) is None for linear in linears):
+        return "its layers are wrapped (quantization, or adapters other than LoRA)"
+    for module in model.modules():
+        if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"):
+            return "it has forward hooks"
+    embedding = model.model.embed_tokens.weight
+    if any(p.device != embedding.device or p.dtype != embedding.dtype for p in model.parameters()):
+        return "its parameters are on several devices or have several dtypes"
+    return None

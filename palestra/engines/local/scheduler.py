@@ -112,12 +112,12 @@ class Scheduler:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a step has been launched whose tokens are not yet known; never, because `step` waits for them."""
+        """True if the tokens of a launched step are not known yet; always False, because `step` waits for them."""
         return False
 
     @property
     def starving(self) -> bool:
-        """Whether the device has nothing to do although requests are running; unknown here."""
+        """True if the device has no work although requests are running; always False, because it is not measured."""
         return False
 
     def drain(self) -> list[GenerationRequest]:

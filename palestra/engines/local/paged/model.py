@@ -116,15 +116,7 @@ class PagedModel:
                     return "its experts need bfloat16"
             else:
                 linears += [getattr(layer.mlp, linear, None) for linear in MLP_LINEARS]
-        if any(base_linear(linear) is None for linear in linears):
-            return "its layers are wrapped (quantization, or adapters other than LoRA)"
-        for module in model.modules():
-            if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook"):
-                return "it has forward hooks"
-        embedding = model.model.embed_tokens.weight
-        if any(p.device != embedding.device or p.dtype != embedding.dtype for p in model.parameters()):
-            return "its parameters are on several devices or have several dtypes"
-        return None
+        return loading.unreadable_reason(model, linears)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -113,12 +113,12 @@ class PagedScheduler:
 
     @property
     def in_flight(self) -> bool:
-        """Whether a launched step's tokens are not yet known."""
+        """True if the tokens of a launched step are not known yet."""
         return self._launched is not None or bool(self._finished)
 
     @property
     def starving(self) -> bool:
-        """Whether the device has been idle for a while although requests are running."""
+        """True if the device has been idle for a while although requests are running."""
         if not self._sequences or (self._launched is not None and not self._launched.flight.done):
             self._idle_since = None
             return False
