@@ -82,4 +82,11 @@ def test_suite_of_gem() -> None:
     suite = load_suite("suite:gem")
     assert all(entry.every_task for entry in suite.entries)
     assert len(suite.entries) == 14
-    assert suite.published.rows[0].values["eval:AIME24"] == 0.167
+    rows = {row.model: row.values for row in suite.published.rows}
+    assert (rows["Base"]["eval:AIME24"], rows["RL + tool"]["mathematics"]) == (0.1, 0.498)
+    assert rows["RL, two sets + tool"]["questions"] == 0.455
+    for values in rows.values():  # the printed means agree with the printed values
+        for category, mean in values.items():
+            if ":" not in category:
+                ids = [entry.id for entry in suite.entries if entry.category == category]
+                assert abs(sum(values[env] for env in ids) / len(ids) - mean) < 0.001
