@@ -247,7 +247,7 @@ class PolicyGradient(Algorithm[G]):
 
     config_class: ClassVar[type[AlgorithmConfig]] = PolicyGradientConfig
     level: ClassVar[Level] = "turn"  # whether there is one advantage per turn or per sampled token
-    teacher: str = ""  # model whose log-probs of the sampled tokens are needed (`Episode.teacher_kl`)
+    teacher: str = ""  # model that scores the sampled tokens (for `Episode.teacher_kl`)
 
     @property
     def needs_reference(self) -> bool:
@@ -255,12 +255,12 @@ class PolicyGradient(Algorithm[G]):
 
     @property
     def ratio_level(self) -> RatioLevel:
-        """Tokens that share one probability ratio in the loss: each token alone, each turn or the whole sample."""
+        """Level at which tokens share one probability ratio in the loss."""
         return "token"
 
     @property
     def critic(self) -> CriticKind:
-        """Kind of the critic, if there is one: a head on the policy, or with a network of its own."""
+        """Kind of critic, if there is one: a head on the policy's hidden states, or a separate network."""
         return "head"
 
     @property

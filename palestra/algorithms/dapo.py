@@ -77,7 +77,7 @@ class DAPO(GroupRelative[DAPOConfig]):
         if not length:
             return episode
         if episode.reply_tokens is None:
-            raise BadValue(f"{episode.label}: the length penalty needs `reply_tokens`, the sampled tokens per turn")
+            raise BadValue(f"{episode.label}: the length penalty needs `reply_tokens`, the token count of each reply")
         rewards = [
             reward + length_penalty(tokens, length=length, buffer=buffer)
             for reward, tokens in zip(episode.rewards, episode.reply_tokens, strict=True)

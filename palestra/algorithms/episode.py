@@ -136,7 +136,7 @@ class Advantages:
 
     advantages: list[list[float]]
     returns: list[list[float]] | None = None  # regression targets for the critic
-    excluded: Sequence[bool] | None = None  # episodes that leave the loss and its denominators; None: none of them
+    excluded: Sequence[bool] | None = None  # episodes to exclude from the loss and its denominators; None excludes none
     metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -52,7 +52,7 @@ def singleton_fraction(sizes: Counter[Hashable]) -> dict[str, float]:
 
 
 def excluded_groups(config: GroupConfig, episodes: Sequence[Episode], totals: Sequence[float]) -> list[bool] | None:
-    """Return which episodes leave the loss because the returns (`totals`) in their group are all equal."""
+    """Return which episodes are excluded from the loss because all returns (`totals`) in their group are equal."""
     if config.zero_variance == "keep":
         return None
     rows, keys = [[total] for total in totals], [episode.task for episode in episodes]

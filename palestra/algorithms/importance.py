@@ -24,7 +24,7 @@ class ImportanceOptions:
     clip: float = 0.0  # truncate weights at this value; 0 disables truncation
     level: Level = "token"  # level at which weights are computed
     mask: tuple[float, float] | None = None  # reject tokens whose ratio is outside this interval
-    mask_level: Level = "token"  # level at which the ratios are computed that are compared with `mask`
+    mask_level: Level = "token"  # level of the ratios that are compared with `mask`
 
     def __post_init__(self) -> None:
         if not self.clip >= 0:
@@ -42,8 +42,8 @@ class Importance:
 
     ratios: list[float]  # before truncation, at the level of the weights
     weights: list[float]
-    keep: list[bool]  # False: the token leaves the loss and its denominators
-    episode: float  # truncated product of all ratios, the weight of the whole episode in a mean
+    keep: list[bool]  # False excludes the token from the loss and its denominators
+    episode: float  # truncated product of all ratios: the episode's weight in means over episodes
 
 
 def importance_weights(log_ratios: Sequence[float], turns: Sequence[int], options: ImportanceOptions) -> Importance:

@@ -31,7 +31,7 @@ class LossOptions:
 
     clip_low: float | None = 0.2  # the ratio is clipped at 1 - clip_low; None disables the lower clip
     clip_high: float | None = 0.2  # the ratio is clipped at 1 + clip_high; None disables the upper clip
-    clip_dual: float | None = None  # at negative advantages, the ratio is clipped at this value; None: never
+    clip_dual: float | None = None  # for negative advantages, clip the ratio at this value; None disables this clip
     aggregate: Aggregate = "token"
     objective: Objective = "ppo"  # "cispo" uses the clipped ratio as a constant weight of the log-probability
     kl_coef: float = 0.0  # coefficient of the KL to the reference model in the loss

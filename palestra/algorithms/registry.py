@@ -74,7 +74,7 @@ def make_algorithm(name: str, **options: Any) -> Algorithm[Any]:
 
 
 def make_config(kind: type[Algorithm[Any]], options: dict[str, Any]) -> AlgorithmConfig:
-    """Construct the config of an algorithm from options by field or flag name; raise BadValue for unknown options."""
+    """Construct an algorithm's config from options named by field or flag; raise BadValue for unknown options."""
     names = {key: item.name for item in fields(kind.config_class) for key in (item.name, flat_name(item))}
     for key in options:
         if key not in names:

@@ -27,12 +27,12 @@ def is_context_overflow(status: int, error: str) -> bool:
 
 
 def smaller_limit(error: str, limit: int) -> int | None:
-    """Return the `max_tokens` below `limit` with which the prompt in an error message fits; None if there is none."""
+    """Return a `max_tokens` below `limit` that leaves room for the prompt in an error message; None if none does."""
     context, prompt = _number(_CONTEXT, error), _number(_PROMPT, error)
     if context is None or prompt is None:
         return None
     room = context - prompt
-    if "at least" in error:  # the server stopped counting
+    if "at least" in error:  # the server did not count all tokens in the prompt
         room = min(room, limit // 2)
     return room if MIN_REPLY <= room < limit else None
 

@@ -325,7 +325,8 @@ class OpenAIEngine(Engine):
                 reasons.append(f"{self._path(token_format)}: {err}")
                 continue
             # If the server divides logits by the low temperature, the greedy token's log-probability is close to 0.
-            self._scaled = cold_reply.logprobs[0] > greedy_reply.logprobs[0] + 0.05  # more than half-precision noise
+            # The margin exceeds half-precision noise.
+            self._scaled = cold_reply.logprobs[0] > greedy_reply.logprobs[0] + 0.05
             if isinstance(token_format, CompletionsFormat):
                 await self._check_tokenizer(token_format, prompt, greedy)
             self._format = token_format

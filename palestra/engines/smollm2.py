@@ -44,7 +44,7 @@ def _parsing_once(gguf: Any) -> Iterator[None]:
     """Make transformers parse a GGUF file and build its table of tensor names once.
 
     It would parse the file three times and build the table for every module, which takes two thirds of the time. The
-    slices of a numpy memmap, which the parser takes by the million, are slower than those of a plain array.
+    parser takes millions of slices, and slices of a numpy memmap are slower than those of a plain array.
     """
 
     numpy = require("numpy", extra="smollm2")

@@ -202,7 +202,7 @@ class _TaskEnv(Wrapper):
     def _checked(self, result: Reset) -> Reset:
         error = result[1].get("usage_error")
         if isinstance(error, UsageError):
-            self.usage_error = error  # the caller's mistake, which `release` raises instead of recording a failure
+            self.usage_error = error  # caused by the caller, so `release` raises it instead of recording a failure
             raise error
         return result
 

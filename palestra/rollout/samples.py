@@ -23,7 +23,7 @@ class TrainingSample:
     logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 if the mask is 0
     turn_index: list[int] = field(default_factory=list)  # index of the turn that sampled the token; -1 if the mask is 0
     episode: int = 0  # index of the trajectory in its batch
-    episode_tokens: int = 0  # number of tokens of the trajectory in the loss, in all its samples
+    episode_tokens: int = 0  # number of the trajectory's tokens in the loss, over all its samples
     offset: int = 0  # number of sampled tokens in the trajectory's earlier samples
     old_logprobs: list[float] | None = None  # under the policy that sampled the tokens, at its temperature
     proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if it differs
@@ -45,7 +45,7 @@ class TrainingSample:
 
     @classmethod
     def of_prompt(cls, ids: Sequence[int], episode: int = 0) -> TrainingSample:
-        """Return a sample that contains only a prompt and a placeholder token, before which the critic evaluates it."""
+        """Return a sample with a prompt and a placeholder token, at which the critic predicts the prompt's value."""
         size = len(ids) + 1
         return cls(ids=[*ids, 0], mask=[0] * size, logprobs=[0.0] * size, turn_index=[-1] * size, episode=episode)
 

@@ -153,5 +153,5 @@ def _dumps(data: Any) -> bytes:
         import orjson
 
         return orjson.dumps(data)
-    except (ImportError, TypeError):  # TypeError: unpaired surrogates and huge integers are accepted only by `json`
+    except (ImportError, TypeError):  # TypeError: orjson rejects unpaired surrogates and huge integers
         return json.dumps(data).encode()

@@ -48,7 +48,7 @@ class RolloutOptions(TypedDict, total=False):
     env_workers: int | None  # number of worker processes or Ray actors (default: number of CPUs)
     step_timeout: float | None  # maximum seconds per env step (default: call_timeout); "process" kills hung envs
     reset_timeout: float | None  # maximum seconds per env reset, including its construction (default: step_timeout)
-    fail_on_long_prompt: bool  # a first prompt that exceeds the context: a failure, not a lost episode (default False)
+    fail_on_long_prompt: bool  # treat a first prompt that exceeds the context as a failure (default False)
     env_provider: EnvProvider  # replaces the four env options above; may be shared by rollouts; closed by the caller
 
 

@@ -44,7 +44,7 @@ def load_lora(model: Any, folder: Path) -> None:
     if outcome.unexpected_keys:
         raise BadValue(
             f"the adapter in {folder} has a layer that this model's adapter lacks ({outcome.unexpected_keys[0]}); "
-            "use the lora_* options with which it was trained"
+            "use the lora_* options it was trained with"
         )
 
 
@@ -78,7 +78,7 @@ def copy_adapter(source: nn.Module, target: nn.Module) -> None:
 
 
 def save_merged(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Save `weights` as a model without adapters in Hugging Face format; `model` has the adapters."""
+    """Save `weights`, which have `model`'s adapters merged in, as a plain model in Hugging Face format."""
     # If this attribute is set, transformers saves only the adapter.
     model._hf_peft_config_loaded = False
     try:

@@ -27,7 +27,7 @@ class MicroBatch:
     """
 
     rows: list[list[TrainingSample]]
-    prefix: Tensor  # [1, S]; its tokens are not in the loss
+    prefix: Tensor  # [1, S]; prefix tokens are excluded from the loss
     ids: Tensor
     segments: Tensor  # index of each token's sample within the row; -1 for padding
     positions: Tensor  # position of each token within its sample
@@ -50,7 +50,7 @@ class MicroBatch:
 
     @property
     def lengths(self) -> Tensor:
-        """Number of loss tokens in each token's episode, which may consist of several samples, [B, T]."""
+        """Number of loss tokens in each token's episode [B, T]; an episode may consist of several samples."""
         return self.fill([[sample.episode_tokens] * len(sample) for sample in self.samples])
 
     @property
@@ -60,7 +60,7 @@ class MicroBatch:
         return self.mask if column is None else column.bool()
 
     def ratio_ids(self, level: RatioLevel) -> Tensor | None:
-        """Return numbers [B, T] that are equal for the tokens that share one probability ratio; None for "token"."""
+        """Return ids [B, T] that are equal for tokens with a common probability ratio; None if `level` is "token"."""
         if level == "token":
             return None
         numbers = itertools.count()
@@ -131,14 +131,14 @@ def staleness(trajectories: Sequence[Trajectory], version: int) -> tuple[int, in
 
 
 def with_observations(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """Return the samples with all tokens in the loss mask except those in the prefix that all samples share."""
+    """Return copies of the samples whose loss mask includes every token after the prefix shared by all samples."""
     start = max(1, shared_prefix(samples))
     return [replace(sample, mask=[*sample.mask[:start], *[1] * (len(sample) - start)]) for sample in samples]
 
 
 def shared_prefix(samples: Sequence[TrainingSample]) -> int:
     """Return the length of the longest prefix that all samples share."""
-    # The common prefix of all lists is that of the lexicographically smallest and the largest list.
+    # The common prefix of all lists equals that of the lexicographically smallest and largest lists.
     first, last = min(sample.ids for sample in samples), max(sample.ids for sample in samples)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 

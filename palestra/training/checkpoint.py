@@ -88,7 +88,7 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
 
 
 def _critic_parameters(learner: Learner) -> list[tuple[str, nn.Parameter]]:
-    """Return the trained parameters of the critic's head and its own network, by name."""
+    """Return the trained parameters of the critic's head and of its separate network, by name."""
     policy = learner.policy
     parts = {"head": policy.critic, "body": policy.critic_body}
     return [

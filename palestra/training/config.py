@@ -122,7 +122,7 @@ class TrainConfig:
         return self.sampling.temperature if self.eval.temperature < 0 else self.eval.temperature
 
     def with_max_tokens(self, tokenizer: Any) -> TrainConfig:
-        """Return the config with a length of replies that suits the chat template, if none was set."""
+        """Return the config with a maximum reply length that suits the chat template, unless one was set."""
         if self.sampling.max_tokens:
             return self
         length = self.agent.default_max_tokens(tokenizer)

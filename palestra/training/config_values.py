@@ -49,7 +49,7 @@ def parse_weight(text: str) -> tuple[str, float]:
 
 
 def qualified_name(value: str | Callable[..., Any]) -> str:
-    """Return a string unchanged and the module:name of a class or function."""
+    """Return a string unchanged; for a class or function, return its module:name."""
     if isinstance(value, str):
         return value
     return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', type(value).__qualname__)}"

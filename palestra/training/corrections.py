@@ -1,4 +1,4 @@
-"""Apply importance weights to training samples: the correction for samples from another policy than the learner's."""
+"""Apply importance weights to training samples, to correct for samples that the learner's policy did not generate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def apply_importance(
 ) -> tuple[list[EpisodeImportance], dict[str, float]]:
     """Fill the `weights` and `loss_mask` columns of the samples; return the weights of each episode, and metrics.
 
-    A token that the mask rejects leaves the policy loss and its denominators.
+    Tokens that the mask rejects are excluded from the policy loss and its denominators.
     """
     options = learner.policy_gradient.config.importance
     episodes, tokens, total, clipped, masked, largest = [], 0, 0.0, 0, 0, 0.0
@@ -61,7 +61,7 @@ def apply_importance(
 
 
 def _log_ratios(samples: Sequence[TrainingSample]) -> tuple[list[float], list[int]]:
-    """Return log p_proximal / p_old and the turn of each sampled token in an episode."""
+    """Return log p_proximal / p_old and the turn for each sampled token in an episode."""
     log_ratios, turns = [], []
     for sample in samples:
         columns = zip(

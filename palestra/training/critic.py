@@ -1,4 +1,4 @@
-"""The critic: a head that predicts values from hidden states, of the policy or of a network of its own."""
+"""The critic: a head that predicts values from the hidden states of the policy or of a separate network."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def critic_body(model: Any, kind: CriticKind, *, rank: int, seed: int) -> Any:
 
 @torch.no_grad()
 def copy_policy_weights(body: nn.Module, model: Any) -> None:
-    """Copy the policy's current weights into a critic of the kind "model", after a warm start."""
+    """Copy the policy's current weights into a "model" critic after a warm start."""
     current = dict(getattr(model, model.base_model_prefix).named_parameters())
     for name, p in body.named_parameters():
         if name in current:

@@ -85,7 +85,7 @@ def updates_per_pass(count: int, batch: int) -> int:
 
 
 def batch_at(step: int, *, count: int, batch: int, seed: int) -> list[int]:
-    """Return the indices of the examples for update `step`. Each pass uses every example once, in new random order."""
+    """Return the indices of the examples for update `step`. Each pass uses every example once, in random order."""
     passes, place = divmod(step, updates_per_pass(count, batch))
     order = list(range(count))
     Random(child_seed(seed, "data", passes)).shuffle(order)

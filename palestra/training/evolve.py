@@ -60,7 +60,7 @@ class EvolutionTrainer(Trainer):
         return await super().run()
 
     async def prepare(self) -> None:
-        """Train on the base set or, without one, on episodes by a scripted player."""
+        """Train on the base set or, without one, on a scripted player's episodes."""
         if not self.base:
             await warm_start(self.learner, self.config, self.log, **self.env_options)
         else:
@@ -112,7 +112,7 @@ class EvolutionTrainer(Trainer):
             self._start = torch.load(self.folder / START, map_location="cpu", weights_only=True)
 
     def _earlier_successes(self, step: int) -> list[Trajectory]:
-        """Load the successful episodes to reuse from earlier rounds, from the files of all processes."""
+        """Load the successful episodes from earlier rounds that all processes stored."""
         rounds = self.algorithm.config.rounds
         first = max(0, step + 1 - rounds) if rounds else 0
         folder = self.folder / "trajectories"

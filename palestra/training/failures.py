@@ -12,7 +12,7 @@ from palestra.rollout import RolloutResult
 def check_finished(result: RolloutResult, player: str, *, hint: str = "") -> None:
     """Raise an error with the most frequent cause of failure if no episode finished or the rollout stopped early.
 
-    `player` says who played, and `hint` is added unless the cause is a usage error, whose message says how to fix it.
+    `player` names the player. `hint` is appended unless the cause is a usage error, whose message explains the fix.
     """
     if result.trajectories and result.stopped is None:
         return

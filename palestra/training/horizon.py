@@ -47,8 +47,8 @@ class HorizonSchedule:
             return cls(stages, steps * (len(stages) - 1))
         if parts[-1][1] or not all(at for _, at, _ in parts[:-1]):
             raise BadValue(
-                f"the last stage of a horizon has no number of steps and the others have one (5@50,10@200,15), or all "
-                f"stages share one (5,10,15@100); got {text!r}"
+                f"a horizon needs a number of steps for every stage except the last (5@50,10@200,15) or one number for "
+                f"all stages (5,10,15@100); got {text!r}"
             )
         return cls(stages, steps)
 

@@ -33,7 +33,7 @@ def learning_rate(config: TrainConfig, step: int, *, steps: int) -> float:
 
 
 class Learner:
-    """Holds the policy, its optimizer and, if the algorithm needs them, a frozen reference or teacher model.
+    """The policy, its optimizer and, if the algorithm needs one, a frozen reference or teacher model.
 
     With several processes, each one calls every method with its own samples; sums and metrics cover all processes.
     """
@@ -98,7 +98,7 @@ class Learner:
     def denominators(
         self, batches: Sequence[MicroBatch], *, length: float = 1.0, weights: Sequence[Tensor] | None = None
     ) -> Denominators:
-        """Count the tokens and sequences in the micro-batches on all processes."""
+        """Count the tokens and sequences in the micro-batches of all processes."""
         if weights is None:
             parts = [Denominators.of(batch.loss_mask, lengths=batch.lengths, length=length) for batch in batches]
         else:

@@ -21,7 +21,7 @@ NS = (
     3.4445,
     -4.775,
     2.0315,
-)  # Newton-Schulz coefficients that move singular values to about [0.7, 1.2]
+)  # Newton-Schulz coefficients that move singular values into about [0.7, 1.2]
 MOMENTUM = 0.95
 MATRIX_SCALE = 0.2  # scales an orthogonal update to about the size of an AdamW update
 
@@ -162,7 +162,7 @@ class Optimizer:
 
     @torch.no_grad()
     def reload_masters(self) -> None:
-        """Copy the low-precision weights into their master copies, after the weights were set from outside."""
+        """Copy the low-precision weights into their master copies, after other code has changed them."""
         for p, master in self._masters:
             master.copy_(p)
 

@@ -32,7 +32,7 @@ from palestra.training.critic import critic_body, critic_head
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
 
 LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; with several blocks, the backward pass recomputes them
-CRITIC_RANK = 16  # rank of the LoRA adapters of a critic if the policy has none
+CRITIC_RANK = 16  # rank of a critic's LoRA adapters if the policy has none
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
 
@@ -112,7 +112,7 @@ class Policy(nn.Module):
     def score(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:
-        """Run one forward pass; return log-probs and entropies in the batch's mask and critic values in `values`.
+        """Run one forward pass; return log-probs and entropies for tokens in the mask, and critic values for `values`.
 
         With several processes, each must call this method the same number of times.
         """
@@ -190,7 +190,8 @@ class Policy(nn.Module):
         cache = None
         if batch.shared:
             recorder = PrefixRecorder()
-            with memory.recompute(False):  # would save little, because the prefix's keys and values are stored anyway
+            # Recomputing would save little, because the prefix's keys and values are stored anyway.
+            with memory.recompute(False):
                 body(input_ids=batch.prefix, past_key_values=recorder, use_cache=True)
             cache = PrefixCache(recorder, batch.shared)
         windows = loading.layer_windows(self.model) or {}
@@ -319,7 +320,7 @@ def load_policy(
 
 
 def load_model(config: TrainConfig, name: str) -> tuple[Any, Any]:
-    """Load the model `name` on the run's device with the data type in the config; return it and its tokenizer."""
+    """Load the model `name` on the run's device with the config's data type; return it and its tokenizer."""
     kind, _, size = name.partition(":")
     device = config.run.device
     if device == "auto":
@@ -338,7 +339,7 @@ def load_model(config: TrainConfig, name: str) -> tuple[Any, Any]:
 
 
 def weight_dtype(config: TrainConfig, device: str) -> str:
-    """Return the data type of the weights on a device: with "auto", bfloat16 for pretrained models on a GPU."""
+    """Return the weights' data type on a device; "auto" means bfloat16 for pretrained models on a GPU, else float32."""
     if config.model.dtype != "auto":
         return config.model.dtype
     return "bfloat16" if config.model.trained and device != "cpu" else "float32"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @torch.no_grad()
 def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected: bool) -> frozenset[str]:
-    """Fill the log-probs under other policies and the critic values that are needed; return the filled columns.
+    """Fill in the required critic values and log-probs under other policies; return the names of the filled columns.
 
     The engine reports log-probs at the sampling temperature. With `corrected`, the learner's log-probs at the start of
     the step are proximal log-probs, and importance weights correct their difference from the engine's. Otherwise, old
@@ -37,7 +37,7 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected
     others = {"ref_logprobs": learner.reference, "teacher_logprobs": learner.teacher}
     columns |= {name for name, policy in others.items() if policy is not None}
     if any(sample.teacher_logprobs is not None for sample in samples):
-        columns.add("teacher_logprobs")  # from a teacher behind a server
+        columns.add("teacher_logprobs")  # computed by a teacher behind a server
     for sample in samples:
         sample.old_logprobs = sample.logprobs
     if not (rescore or len(columns) > 1):
@@ -140,7 +140,7 @@ def _values(samples: Sequence[TrainingSample], level: Level) -> list[float] | No
 
 
 def _teacher_kl(samples: Sequence[TrainingSample]) -> list[float] | None:
-    """Return log p / p_teacher of each sampled token in an episode."""
+    """Return log p / p_teacher for each sampled token in an episode."""
     if not samples or samples[0].teacher_logprobs is None:
         return None
     return [

@@ -32,7 +32,7 @@ FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.item
 def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
     """Build a config from a mapping with flat settings, section tables, or both."""
     tables, flat = _split(values)
-    if "system" in tables.get("sampling", {}):  # its table before there was [agent]
+    if "system" in tables.get("sampling", {}):  # older recipes set it in [sampling]
         tables.setdefault("agent", {}).setdefault("system", tables["sampling"].pop("system"))
     imports = tables.get("env", {}).get("imports", flat.get("import", ()))
     if imports:
@@ -55,7 +55,7 @@ def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
         section, name = FLAT[key]
         tables.setdefault(section, {}).setdefault(name, auto_value(default, key, {}, trained=trained, lora=lora))
     if given is not None and options:
-        raise BadValue(f"the config of {kind.name} and its options ({', '.join(options)}) cannot be given together")
+        raise BadValue(f"pass either a config for {kind.name} or its options ({', '.join(options)}), not both")
     sections = {name: make_section(name, table) for name, table in tables.items()}
     config = given if given is not None else make_config(kind, _coerced(kind.config_class, options))
     return TrainConfig(algorithm=kind(config), **sections)

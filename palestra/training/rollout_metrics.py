@@ -1,4 +1,4 @@
-"""Metrics of a step's episodes for a row of training metrics."""
+"""Compute metrics for the episodes in a training step."""
 
 from __future__ import annotations
 

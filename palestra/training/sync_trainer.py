@@ -41,7 +41,7 @@ class SyncTrainer(Trainer):
                 await self._teacher.aclose()
 
     async def prepare(self) -> None:
-        """Warm-start an untrained model on episodes by a scripted player."""
+        """Warm-start an untrained model on a scripted player's episodes."""
         await warm_start(self.learner, self.config, self.log, **self.env_options)
         await self.publish()
 
@@ -108,7 +108,7 @@ class SyncTrainer(Trainer):
         return None if self._teacher is None else await score_samples(self._teacher, trajectories)
 
     def rewarded(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return the trajectories with the rewards of the reward hook, if there is one."""
+        """Return the trajectories with rewards from the reward hook, if there is one."""
         return with_hook_rewards(self.learner.policy_gradient.config.reward_hook, trajectories)
 
     def step_settings(self, step: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Curriculum:
     """
 
     levels: tuple[str, ...]
-    threshold: float  # 0: no curriculum, all levels are open
+    threshold: float  # 0 disables the curriculum, so all levels are open
     open: int = 1  # number of open levels
     rate: float | None = None  # running success rate on the hardest open level
 

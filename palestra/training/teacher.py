@@ -19,12 +19,12 @@ _PROBE = "Hello, world! 12345\n\tIt's 1 + 1 = 2. Zoë 你好"
 
 
 def teacher_name(config: TrainConfig) -> str:
-    """Return the teacher that the algorithm names, or ""."""
+    """Return the name of the algorithm's teacher, or "" if it has none."""
     return config.algorithm.teacher if isinstance(config.algorithm, PolicyGradient) else ""
 
 
 def connect_teacher(config: TrainConfig, tokenizer: Any) -> Engine | None:
-    """Return an engine for the teacher's server; None if the algorithm names no server as its teacher."""
+    """Return an engine for the teacher's server; None if the algorithm's teacher is not behind a server."""
     name = teacher_name(config)
     if "://" not in name:
         return None
@@ -34,12 +34,12 @@ def connect_teacher(config: TrainConfig, tokenizer: Any) -> Engine | None:
 
 
 async def score_samples(teacher: Engine, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-    """Return the teacher's log-probabilities of all tokens in the samples of the trajectories, in their order."""
+    """Return the teacher's log-probabilities for all tokens in the trajectories' samples, in order."""
     return await asyncio.gather(*(teacher.score(sample.ids) for sample in to_batch(trajectories)))
 
 
 def load_teacher(config: TrainConfig, student: Policy) -> Policy | None:
-    """Load the model that the algorithm names as its teacher; return None if it names none or a server.
+    """Load the algorithm's teacher model; return None if there is no teacher or it is behind a server.
 
     The teacher scores the student's tokens, so both must have the same tokenizer. Every process loads the whole model.
     """

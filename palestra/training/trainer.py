@@ -396,7 +396,7 @@ class Trainer(ABC):
         return policy.frozen()
 
     def _copy_to_critic(self) -> None:
-        """Start a critic that is a copy of the model from the model's weights after a warm start."""
+        """After a warm start, copy the model's weights into a critic that is a copy of the model."""
         policy = self.learner.policy
         if policy.critic_body is not None and self.learner.policy_gradient.critic == "model":
             copy_policy_weights(policy.critic_body, policy.model)

@@ -57,7 +57,7 @@ class Transcriber:
         return TokenizedTrajectories(trajectories=tokenized, rendered=rendered)
 
     def owns(self, trajectory: Trajectory) -> bool:
-        """Return whether the token ids come from this tokenizer, by decoding those in the first observation."""
+        """Return whether this tokenizer produced the token ids, by decoding those in the first observation."""
         calls = [turn.action.calls for turn in trajectory.turns]
         if not all(calls) or not all(call.prompt_ids and call.ids for several in calls for call in several):
             return False
@@ -66,7 +66,7 @@ class Transcriber:
         if max(map(max, (first, *(call.ids for several in calls for call in several)))) >= len(tokenizer):
             return False
         prompt = tokenizer.decode(first, skip_special_tokens=False)
-        # The agent may omit a later paragraph, the description of the tools.
+        # Compare only the first paragraph, because the agent may omit a later one that describes the tools.
         task = text_of(trajectory.turns[0].observation).strip().partition("\n\n")[0]
         ids = tokenizer.encode(task, add_special_tokens=False)
         return tokenizer.decode(ids, skip_special_tokens=False).strip() in prompt

@@ -36,7 +36,7 @@ class Demonstrator(Agent):
         self._chat = ChatAgent(
             engine,
             max_tokens=max(64, max_tokens),
-            context=FullHistory() if isinstance(policy, Summary) else policy,  # a player writes no summaries
+            context=FullHistory() if isinstance(policy, Summary) else policy,  # a scripted player writes no summaries
             **settings.chat_options(tokenizer),
         )
 
@@ -62,7 +62,7 @@ class _Demonstration(AgentSession):
 async def warm_start(
     learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
 ) -> None:
-    """Train on episodes by a scripted player; the random player teaches the action format but no strategy."""
+    """Train on a scripted player's episodes; the random player teaches the action format but no strategy."""
     options = config.warm_start
     count = options.episodes
     if count < 0:

@@ -57,7 +57,7 @@ AttentionPart = DecodePart | PrefillPart
 
 
 class AttentionPlanner:
-    """Plans attention for one model on one device. `call_cost` is the cost of one attention call, in tokens read."""
+    """Plans attention for one model on one device. An attention call costs as much as reading `call_cost` tokens."""
 
     def __init__(
         self, heads: Heads, windows: Windows, device: torch.device, dtype: torch.dtype, *, call_cost: float

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
-SWITCH_INTERVAL = 0.0005  # seconds after which Python lets the other thread run, if the engine uses a GPU
+SWITCH_INTERVAL = 0.0005  # Python's thread switch interval in seconds while the engine uses a GPU
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -121,7 +121,7 @@ class LocalEngine(PolicyEngine):
         self._driver: asyncio.Task[None] | None = None
         self._admission = AdmissionGate() if launch_bound(self._device) and not lockstep else None
         if not on_cpu:
-            # While the event loop is busy, the worker waits this long for every call into torch, and the GPU with it.
+            # While the event loop is busy, the worker and the GPU wait up to this long before every call into torch.
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if threads is None and on_cpu and size < SMALL_MODEL:
             threads = 1

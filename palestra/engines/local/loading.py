@@ -73,7 +73,7 @@ def choose_low_precision_kernels(dtype: torch.dtype) -> None:
     try:
         F.scaled_dot_product_attention(probe[None, None], probe[None, None], probe[None, None])
     except RuntimeError:
-        torch.backends.cuda.enable_flash_sdp(False)  # the switch also applies to the CPU
+        torch.backends.cuda.enable_flash_sdp(False)  # this setting also applies to the CPU
 
 
 def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:

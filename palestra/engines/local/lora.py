@@ -1,4 +1,4 @@
-"""LoRA adapters that peft has added to a model: let a runner sample from base weights plus adapter.
+"""Read the LoRA adapters that peft has added to a model, so that a runner can sample with them.
 
 Adapters stay separate from the base weights, because merging them into bfloat16 weights would round small updates away.
 A runner reads them with `base_linear` and `adapter_of` whenever it reads the weights, at its creation and in

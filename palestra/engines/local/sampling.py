@@ -25,7 +25,7 @@ class SamplingTensors(NamedTuple):
     any_greedy: bool  # computed on the CPU to avoid a device synchronization
     any_top: bool
     any_min: bool
-    any_tempered: bool  # whether a `logprob_temperature` is not 1
+    any_tempered: bool  # whether any `logprob_temperature` is not 1
 
 
 def is_unfiltered(sampling: Sampling) -> bool:

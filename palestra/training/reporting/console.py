@@ -175,7 +175,7 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
 
 
 def clock(seconds: float) -> str:
-    """Format seconds as minutes (1:05) or, from one hour on, as hours (2:03:04)."""
+    """Format seconds as M:SS, or as H:MM:SS from one hour on."""
     whole = round(seconds)
     hours, minutes = whole // 3600, whole // 60 % 60
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
@@ -216,7 +216,7 @@ def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width:
 
 
 def _of(done: int, steps: int) -> str:
-    return f"{done}/{steps}" if steps else str(done)  # 0 steps: not yet known, since the number depends on the data
+    return f"{done}/{steps}" if steps else str(done)  # `steps` is 0 until the data determines it
 
 
 def _bar(share: float, width: int) -> str:

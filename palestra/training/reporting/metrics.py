@@ -175,7 +175,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def sparkline(values: Sequence[float], width: int = 30) -> str:
-    """Format values between 0 and 1 as at most `width` bars; if there are more, a bar is the mean of several values."""
+    """Format values between 0 and 1 as at most `width` bars; if there are more values, each bar is a mean."""
     means = [sum(part) / len(part) for part in _parts(values, width)]
     return "".join(BARS[min(len(BARS) - 1, int(max(0.0, value) * len(BARS)))] for value in means)
 

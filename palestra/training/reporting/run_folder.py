@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 SETTINGS = "run.json"
-MAX_READ = 64  # maximum number of episodes read from a file, which may be large, to select examples
+MAX_READ = 64  # maximum number of episodes to read from a file when selecting examples
 Row = Mapping[str, Any]
-_FILES = (  # patterns of the files that a run writes, besides those in folders with a manifest
+_FILES = (  # patterns for the files that a run writes outside of folders with a manifest
     *(SETTINGS, "metrics.jsonl", "metrics.part", "training_tasks.txt", "report.html", "curve.png"),
     *("wandb.json", "wandb.part", "start.pt", "tensorboard/events.out.tfevents.*"),
     "trajectories/step-*.jsonl.gz",

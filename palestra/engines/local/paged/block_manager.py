@@ -38,7 +38,7 @@ class BlockManager:
         return len(self._free) + len(self._unused)
 
     def match(self, ids: bytes, limit: int) -> tuple[list[int], int]:
-        """Return registered pages that hold the beginning of `ids`, at most `limit` of them, with a reference to each.
+        """Return up to `limit` registered pages that hold the beginning of `ids`, and add a reference to each.
 
         `ids` are 32-bit integers. Also returns the content id of the last page, for `register`.
         """
@@ -73,7 +73,7 @@ class BlockManager:
         return pages
 
     def register(self, content: int, pages: Sequence[int], ids: bytes) -> int:
-        """Make full pages, which hold `ids` and follow the page with id `content`, available to other sequences."""
+        """Let other sequences use full pages, which hold `ids` and follow the page whose content id is `content`."""
         for at, page in enumerate(pages):
             key = (content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4])
             registered = self._index.get(key)
@@ -96,7 +96,7 @@ class BlockManager:
                     self._free.append(page)
 
     def limit(self, pages: int) -> None:
-        """Never allocate pages from number `pages` on, because there is no memory for them."""
+        """Allocate only the first `pages` pages from now on, because there is no memory for the others."""
         for page in [page for page in self._unused if page >= pages]:
             self._unregister(page)
         self._free = [page for page in self._free if page < pages]

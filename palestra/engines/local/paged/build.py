@@ -107,7 +107,7 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
 
 
 def _try_step(runner: PagedRunner) -> None:
-    """Run one step with a prefill; raises if the operations of a mixture of experts cannot be captured as a CUDA graph.
+    """Run one step with a prefill; raises an exception if a mixture of experts cannot be captured as a CUDA graph.
 
     Expects the block tables that `forced_hidden` has set.
     """
@@ -118,7 +118,7 @@ def _try_step(runner: PagedRunner) -> None:
 
 
 def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch.Tensor:
-    """Return the hidden states (sequence, token) for given ids: `chunks` are prefilled, then single tokens decoded."""
+    """Return the hidden states (sequence, token) for given ids: prefill `chunks`, then decode the remaining tokens."""
     count, tokens = ids.shape
     pages = pages_for(tokens)
     device = runner.memory.device

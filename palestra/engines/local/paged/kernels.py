@@ -18,7 +18,7 @@ try:
     import triton.language as tl
 
     jit: Any = triton.jit
-except ModuleNotFoundError:  # torch without a GPU comes without Triton
+except ModuleNotFoundError:  # CPU builds of torch do not include Triton
 
     def jit(function: Any) -> Any:
         return function
@@ -26,7 +26,7 @@ except ModuleNotFoundError:  # torch without a GPU comes without Triton
 
 LOG2_E = 1.4426950408889634
 ROTATED_ELEMENTS = 1024  # elements per program in `rotate_and_store`
-MULTIPROCESSORS = 132  # programs that fill a large GPU; a wrong value only costs speed
+MULTIPROCESSORS = 132  # number of programs that fill a large GPU; a wrong value affects only the speed
 MAX_SPLITS = 16
 
 
@@ -185,7 +185,7 @@ def _extend_tables(slots, pages, positions, tables, table_stride, count, PAGE: t
 
 
 def extend_tables(slots: Tensor, pages: Tensor, positions: Tensor, tables: Tensor) -> None:
-    """Enter new pages (where not 0) for the given positions of sequences into the block tables."""
+    """Write new pages (those that are not 0) to the block tables, at the given positions in their sequences."""
     _extend_tables[(triton.cdiv(len(slots), 256),)](
         slots, pages, positions, tables, tables.stride(0), len(slots), PAGE=PAGE, BLOCK=256
     )
@@ -304,7 +304,7 @@ def decode_attention(
     out = qkv.new_empty((rows, heads.query * dim))
     splits = max(1, min(MAX_SPLITS, triton.next_power_of_2(2 * MULTIPROCESSORS // (rows * heads.kv))))
     partial, lse = out, out
-    if splits > 1:  # few rows: several programs share a sequence, so that all multiprocessors have work
+    if splits > 1:  # with few rows, several programs share a sequence, so that all multiprocessors are busy
         partial = torch.empty((rows, heads.query, splits, dim), dtype=torch.float32, device=qkv.device)
         lse = torch.empty((rows, heads.query, splits), dtype=torch.float32, device=qkv.device)
     padded = max(16, triton.next_power_of_2(dim))

@@ -35,7 +35,8 @@ class KVMemory:
             flat = torch.as_tensor(self._range, device=device)[: math.prod(shape) * dtype.itemsize]
             self._cache = flat.view(dtype).view(shape)
         else:
-            self._cache = torch.empty(shape, dtype=dtype, device=device)  # the system commits memory when it is written
+            # The operating system allocates memory only when it is written.
+            self._cache = torch.empty(shape, dtype=dtype, device=device)
             self.mapped_pages = pages
 
     def layer(self, index: int) -> tuple[Tensor, Tensor]:
@@ -49,7 +50,7 @@ class KVMemory:
         wanted = min(pages * self.page_bytes, self._range.size)
         while self._range.mapped < wanted:
             if not self._range.map(CHUNK_BYTES):
-                torch.cuda.empty_cache()  # returns memory that torch keeps for later use
+                torch.cuda.empty_cache()  # frees memory that torch has cached
                 if not self._range.map(CHUNK_BYTES):
                     break
         self.mapped_pages = min(self.pages, self._range.mapped // self.page_bytes)

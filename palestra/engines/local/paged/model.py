@@ -209,7 +209,7 @@ class PagedModel:
         )
 
     def _linear(self, name: str, modules: Sequence[Any]) -> Linear:
-        """Return the projections of one input as one, with their LoRA adapters."""
+        """Return the projections of one input, fused into one projection, with their LoRA adapters."""
         linears = [base_linear(module) or module for module in modules]
         weights, biases = [each.weight for each in linears], [each.bias for each in linears if each.bias is not None]
         adapter = fused([adapter_of(module) for module in modules], [len(weight) for weight in weights])

@@ -1,7 +1,7 @@
 """Device side of the paged path: state of the running sequences, KV pages, and steps replayed as CUDA graphs.
 
 A step consists of an optional prefill, then one decoding step. Both read and update the state on the device: sampled
-tokens are the next step's input without a visit to the host, which receives a copy later (`Flight`).
+tokens are passed to the next step without waiting for the host, which receives a copy later (`Flight`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = NDArray[np.int32]
 
 DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # then every 128
 PREFILL_BUCKETS = [64, 128, 256, 512, 1024, 2048, 4096]  # tokens; larger prefills keep the GPU busy without a graph
-SMALL_PREFILL_BUCKETS = [*PREFILL_BUCKETS, 8192, 16_384, 32_768, 65_536]  # except with a small model
+SMALL_PREFILL_BUCKETS = [*PREFILL_BUCKETS, 8192, 16_384, 32_768, 65_536]  # for small models
 SMALL_MODEL = 100_000_000  # parameters
 
 
@@ -46,7 +46,7 @@ class StepInput(NamedTuple):
     state_rows: Sequence[Sequence[int]]  # slot, then the slot's new state
     chunks: Sequence[Chunk]
     decode_slots: NDArray[np.int64]
-    decode_pages: NDArray[np.int64]  # for each of them, the page for its next token if it is new, otherwise 0
+    decode_pages: NDArray[np.int64]  # page for the next token of each decoding slot; 0 if the page is not new
 
 
 class Flight:
@@ -146,7 +146,7 @@ class PagedRunner:
         self._ops.apply_updates(self._updates.send(), pages, self._tables, self._state)
 
     def _to_host(self, ring: HostRing, out: Tensor, size: int, count: int) -> Ints:
-        """Start to copy `size` tokens and their log-probabilities to the host; return the first `count` of them."""
+        """Start copying `size` tokens and their log-probabilities to the host; return the first `count` of them."""
         tensor, array = ring.take(2 * size)
         tensor.copy_(out.narrow(0, 0, 2 * size), non_blocking=True)
         return array.reshape(2, size)[:, :count]
@@ -218,7 +218,7 @@ class PagedRunner:
         return self._to_host(self._prefill_results, self._prefill_out, sizes[5], sampling)
 
     def prefill_arrays(self, chunks: Sequence[Chunk]) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
-        """Return the tokens' ids, positions and slots, the tiles, and index and slot of the tokens to sample after."""
+        """Return the tokens' ids, positions and slots, the tiles, and the indices and slots of the last tokens."""
         starts = np.array([chunk.start for chunk in chunks], np.int32)
         slots = np.array([chunk.slot for chunk in chunks], np.int32)
         count = np.array([len(chunk.ids) for chunk in chunks], np.int32)

@@ -1,7 +1,8 @@
 """Triton kernels that sample one token per row in one pass over the logits, without sorting the vocabulary.
 
-A token is sampled by the Gumbel-max rule: add to each logit divided by the temperature a random number that depends on
-the seed, the position in the reply and the token only, and take the largest. `reference.sample` has the same results.
+Tokens are sampled with the Gumbel-max trick: divide each logit by the temperature, add a random number that depends
+only on the seed, the position in the reply and the token, and take the largest sum. `reference.sample` has the same
+results.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ try:
     import triton.language as tl
 
     jit: Any = triton.jit
-except ModuleNotFoundError:  # torch without a GPU comes without Triton
+except ModuleNotFoundError:  # CPU builds of torch do not include Triton
 
     def jit(function: Any) -> Any:
         return function
@@ -42,7 +43,7 @@ SPLITS = 8  # programs per row
 
 @jit
 def _mix(x):
-    """Return the 32-bit finalizer of MurmurHash3."""
+    """Apply MurmurHash3's 32-bit finalizer."""
     x = x ^ (x >> 16)
     x = x * 0x85EBCA6B
     x = x ^ (x >> 13)
@@ -158,7 +159,7 @@ def _sample_splits(
         maximum = largest
         noise = _mix(_mix(token.to(tl.uint32) + first_key) ^ second_key)
         u = (noise.to(tl.float32) + 0.5) * 2.3283064365386963e-10
-        # An exponential random number. The logarithm would round small `u`, which decide about unlikely tokens, to 0.
+        # An exponential random number. Small `u` select unlikely tokens, but the logarithm would round them to 0.
         exponential = tl.where(u < 1e-3, u + 0.5 * u * u, -tl.log(tl.maximum(1.0 - u, 2.9802322387695312e-08)))
         score = tl.where(greedy, x, x * inverse - tl.log(exponential))
         score = tl.where(x >= threshold, score, float("-inf"))

@@ -1,6 +1,6 @@
 """Continuous batching with one step of look-ahead: a step is launched before the previous one's tokens are known.
 
-The device feeds sampled tokens into the next step by itself. The host learns them one step later, so a sequence that
+The device feeds sampled tokens into the next step directly. The host receives them one step later, so a sequence that
 has sampled a stop token runs for one further step, whose token is dropped. Everything here runs in the engine's single
 worker thread.
 """
@@ -37,11 +37,11 @@ from palestra.engines.local.paged.token_buffer import TokenBuffer
 from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 from palestra.errors import EngineFailed
 
-MAX_DEFERRED = 3  # steps for which a few new prompts may wait for others, because each prefill costs a whole pass
-# Seconds for which the device may wait for requests that are expected. With a small model the host is the bottleneck,
-# so that few, large steps are faster.
+MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, because each prefill costs a whole pass
+# Maximum seconds for which the device waits for expected requests. With a small model the host is the bottleneck, so
+# fewer, larger steps are faster.
 MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
-FEW_PROMPTS = 16  # new prompts are few if they are fewer than the decoding sequences divided by this
+FEW_PROMPTS = 16  # new prompts count as few if there are fewer than the number of decoding sequences divided by this
 
 
 class RunningSequence:
@@ -54,7 +54,7 @@ class RunningSequence:
         self.slot = slot
         self.pages = pages
         self.computed = shared * PAGE  # leading tokens whose keys and values are stored, or will be by a launched step
-        self.registered = shared  # leading pages that other sequences can find
+        self.registered = shared  # number of leading pages that other sequences can find
         self.content = content  # content id of the last registered page
         self.ids = b""  # the ids to prefill as bytes
 
@@ -71,7 +71,7 @@ class Prefill:
 class _Launched(NamedTuple):
     flight: Flight
     slots: NDArray[np.int64]  # slot of each sampled token
-    prefilled: int  # how many of them end a prefill; these slots may be listed a second time, as decoding
+    prefilled: int  # number of tokens that end a prefill; their slots may be listed again as decoding slots
     generations: NDArray[np.int64]  # a slot's generation changes when another sequence takes it
 
 
@@ -92,7 +92,7 @@ class PagedScheduler:
         self._length = np.zeros(max_running, np.int64)
         self._max_length = np.zeros(max_running, np.int64)
         self._page_count = np.zeros(max_running, np.int64)
-        self._new_page = np.zeros(max_running, np.int64)  # pages that decoding sequences have got since the last step
+        self._new_page = np.zeros(max_running, np.int64)  # pages assigned to decoding sequences since the last step
         self._generation = np.zeros(max_running, np.int64)
         self._launched: _Launched | None = None
         self._finished: list[GenerationRequest] = []
@@ -305,7 +305,7 @@ class PagedScheduler:
                 self._page_count[outgrown] += 1
                 return
             if self._launched is not None:
-                self._collect()  # may finish requests; otherwise the tokens of preempted ones must be known
+                self._collect()  # may finish requests; if not, their tokens must be known before they are preempted
             else:
                 self._preempt()
 

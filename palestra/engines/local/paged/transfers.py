@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-RING = 3  # a buffer may be written again after two further steps, when the step that used it has been waited for
+RING = 3  # a buffer is reused after two further steps; the step that used it has then finished
 
 
 class HostRing:
-    """Buffers of 32-bit integers in page-locked memory, used in turn: at most one per step."""
+    """Buffers of 32-bit integers in page-locked memory, used in rotation, at most one per step."""
 
     def __init__(self, *, pinned: bool) -> None:
         self._pinned = pinned
@@ -52,7 +52,7 @@ class DeviceInput:
         return array
 
     def send(self) -> Tensor:
-        """Copy the staged array to the device; the tensor moves if it has to grow."""
+        """Copy the staged array to the device; the tensor is reallocated if it has to grow."""
         size = len(self._staged)
         if len(self.tensor) < size:
             self.tensor = torch.zeros(2 * size, dtype=torch.int32, device=self.tensor.device)
