@@ -1,4 +1,4 @@
-"""Measure LocalEngine on a GPU: decoding, prefill, multi-turn conversations, and exactness, beside generate.
+"""Measure LocalEngine on a GPU (decoding, prefill, multi-turn conversations, exactness) and compare it with generate.
 
 Models have random weights in the shape of Qwen3-0.6B, 1.7B and 8B. Prints a Markdown table per section and writes all
 numbers to `--out`. `--device cpu --shapes tiny` runs the same code with a tiny model, without meaningful timings.

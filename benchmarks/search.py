@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 PEER_HOME = HERE.parent / ".cache" / "search-peers-venv"
 PEERS = ("bm25s==0.3.16", "tantivy==0.27.0", "PyStemmer==3.1.0")
 BARS = {"wall_s": 600.0, "memory_gb": 4.0, "p50_ms": 10.0}  # maximum values with a million passages
-TANTIVY_K1, TANTIVY_B = 1.2, 0.75  # BM25 parameters, which tantivy does not allow to change
+TANTIVY_K1, TANTIVY_B = 1.2, 0.75  # tantivy's BM25 parameters, which cannot be changed
 WORDS_PER_PASSAGE, WORDS, TOPK = 100, 300_000, 10
 SYLLABLES = ["ba", "de", "ki", "lo", "mu", "ra", "se", "ti", "vo", "za", "ne", "pho", "gri", "sta", "clu"]
 

@@ -64,7 +64,7 @@ class Palestra:
         return 1e3 * median(times)
 
     def state(self) -> dict[str, float]:
-        """Return the numbers of child processes and open files, and the MB of this process and its largest template."""
+        """Return the numbers of child processes and open files, and the MB used by this process and its template."""
         descendants, pending = [], [os.getpid()]
         children: dict[int, list[int]] = {}
         for entry in Path("/proc").iterdir():

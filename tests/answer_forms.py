@@ -25,7 +25,7 @@ def box(content: str) -> str:
 
 
 def boxes(family: str, accepted: bool, rows: list[tuple[str, str]]) -> list[tuple[str, str, str, bool]]:
-    """Return one row per pair in `rows`, whose reply is the pair's first text in a box."""
+    """Return one row per pair in `rows`; its reply is the pair's first text in a box."""
     return [(family, box(content), reference, accepted) for content, reference in rows]
 
 

@@ -21,19 +21,19 @@ os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache"
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # ignored under `make test &`, but the Ctrl-C tests need it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &` ignores SIGINT, but the Ctrl-C tests need it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# No deadlines, because speed is measured in benchmarks/. CI uses fixed examples; local runs use random ones, of which
-# fewer suffice, because every run draws others.
+# No deadlines, because speed is measured in benchmarks/. CI uses fixed examples. Local runs use fewer, random examples,
+# because every run generates new ones.
 CI = "CI" in os.environ
 settings.register_profile("palestra", deadline=None, derandomize=CI, max_examples=100 if CI else 50)
 settings.load_profile("palestra")
 
 HERE = Path(__file__).parent
-# Files, and functions as FILE::FUNCTION, that take more than about 0.5 s or start servers, browsers or trainings
+# Files, and functions as FILE::FUNCTION, that take more than about 0.5 s or start servers, browsers or training runs
 SLOW = frozenset((HERE / "slow_tests.txt").read_text().split())
-# Files with the longest tests, which start first so that no worker has to wait for them at the end
+# Files with the longest tests, which start first, so that the other workers need not wait for them at the end
 FIRST = {
     "benchmarks/test_rollout_benchmark.py",
     "cli/test_train.py",
@@ -100,7 +100,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Undo changes of process-wide state that would affect other tests in this process.
+    """Undo changes to process-wide state that would affect other tests in this process.
 
     torch disables oneDNN at the first bfloat16 product on a CPU without bfloat16 instructions, but runs in this process
     are compared with runs in new processes, where it is enabled. Worker processes import the modules of `--import`,

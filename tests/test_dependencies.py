@@ -26,8 +26,8 @@ ALLOWED = {
     ),
     *("MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
     "MPL-2.0",  # applies to changes in its own files only
-    "LGPL-2.0",  # of func-timeout, which skyrl-gym imports and which users can replace
-    "LGPL-2.1",  # of pygame-ce, which minigrid imports and which users can replace
+    "LGPL-2.0",  # license of func-timeout, which skyrl-gym imports and users can replace
+    "LGPL-2.1",  # license of pygame-ce, which minigrid imports and users can replace
 }
 # Names that packages use instead of SPDX identifiers, in their License field or in their classifiers
 SPDX = {

@@ -1,4 +1,4 @@
-"""Test that the public names of Palestra are sorted, complete and importable."""
+"""Test that Palestra's public names are sorted, complete and importable."""
 
 from __future__ import annotations
 

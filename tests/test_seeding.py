@@ -140,7 +140,7 @@ def test_child_seeds_depend_on_the_path() -> None:
 
 
 def test_an_argument_may_convert_the_generator() -> None:
-    """In `rng.randint(0, 10 ** rng.randint(1, 3))`, the method is looked up before the argument is evaluated."""
+    """Check a nested `rng.randint`: the outer method is looked up before its argument is evaluated."""
     rng = Rng(1)
     for _ in range(500):
         assert 0 <= rng.randint(0, 10 ** rng.randint(1, 3)) <= 1000

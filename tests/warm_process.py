@@ -32,7 +32,7 @@ from typing import Any, TextIO
 PRELOAD = ("matplotlib.backends.backend_agg", "matplotlib.figure", "palestra.cli", "palestra.evals")
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
 _LOCK = threading.Lock()
-_RUN, _NEW_PROCESS = subprocess.run, subprocess.Popen  # tests replace those in `subprocess` by the functions below
+_RUN, _NEW_PROCESS = subprocess.run, subprocess.Popen  # tests replace the originals with the functions below
 
 
 def Popen(command: Sequence[str], *, text: bool = True, **options: Any) -> Any:  # noqa: N802  # as in subprocess
@@ -158,7 +158,7 @@ def _template() -> socket.socket | None:
             stdin=subprocess.DEVNULL,
         )
     atexit.register(process.wait)
-    atexit.register(inside.close)  # called before the wait
+    atexit.register(inside.close)  # runs before the wait, because exit handlers run in reverse order
     return inside if inside.recv(1) == b"1" else None
 
 
@@ -176,7 +176,7 @@ def _import_packages() -> None:
 
 def _forked(requests: socket.socket) -> dict[str, Any]:
     """Fork for every request, and return the request in the fork. Another fork reports the exit code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that exited reporting forks need no `wait`
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that forks that report an exit code need no `wait`
     while True:
         _, streams, _, _ = socket.recv_fds(requests, 1, 4)
         if not streams:

@@ -129,7 +129,7 @@ def test_thinking_removed_by_the_template_is_reported_as_split() -> None:
 
 def test_thinking_stays_during_tool_results_and_is_removed_after_a_user_message() -> None:
     tokenizer = tokenizer_of("qwen3")
-    # The template writes newlines around a thinking block. The model sampled none, and its tokens stay as sampled.
+    # The template adds newlines around a thinking block. The model sampled none, and its tokens are not changed.
     replies = [
         "<think>hm</think><tool_call>{}</tool_call>",
         "no thought",

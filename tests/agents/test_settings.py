@@ -1,4 +1,4 @@
-"""Test that the settings of a chat agent reach it."""
+"""Test that a chat agent's settings are applied."""
 
 from __future__ import annotations
 

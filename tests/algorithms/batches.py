@@ -30,7 +30,7 @@ def policy_gradient(name: str, **options: Any) -> PolicyGradient[Any]:
 
 @st.composite
 def episodes(draw: st.DrawFn, *, groups: bool = False, envs: int = 2, weighted: bool = False) -> list[Episode]:
-    """Generate 1 to 12 episodes of 1 to 6 turns; with `groups`, two or more per task; with `weighted`, stale ones.
+    """Generate 1 to 12 episodes of 1 to 6 turns; with `groups`, two or more per task; with `weighted`, off-policy.
 
     Hypothesis chooses the sizes, so that failing examples shrink. The numbers come from a seeded random generator,
     which is ten times faster.

@@ -32,7 +32,7 @@ LEVELS: list[Level] = ["token", "turn", "sequence", "geometric"]
 
 
 def bandit_gradient(cap: float, reward: tuple[float, float], *, baseline: bool) -> float:
-    """Return the policy gradient for the first logit: samples from mu = (.9, .1), policy pi = (.5, .5).
+    """Return the policy gradient for the first logit, with samples from mu = (.9, .1) and the policy pi = (.5, .5).
 
     The batch contains ten samples in exactly the proportions of mu.
     """

@@ -1,4 +1,4 @@
-"""Repeat a scenario with different random numbers until its share of the time is used."""
+"""Repeat a scenario with different random numbers until its share of the time is used up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS = float(os.environ.get("PALESTRA_CHAOS_SECONDS") or 0)  # 0: one round o
 
 
 def rounds(name: str) -> Iterator[Random]:
-    """Yield the random numbers of each round. pytest shows the printed seed if a round fails."""
+    """Yield one random generator per round. pytest shows the printed seed if a round fails."""
     end = monotonic() + SECONDS / SCENARIOS
     number = 0
     while number == 0 or monotonic() < end:

@@ -38,7 +38,7 @@ def evaluate(folder: Path, chaos: int, faults: list[str], **settings: Any) -> di
 
 
 def test_faulty_environments(tmp_path: Path) -> None:
-    """Check that every fault is a failure of its own episode, and that all other episodes have their results."""
+    """Check that every fault fails only its own episode, and that all other episodes have the correct results."""
     palestra.register(ID, Unreliable)
     try:
         for number, rng in enumerate(rounds("faulty environments")):
@@ -82,7 +82,7 @@ def kill_at_random(args: list[str], progress: Path, rng: Random) -> None:
 
 
 def test_killed_evaluations(tmp_path: Path) -> None:
-    """Check that an evaluation that is killed several times has the same table as an undisturbed one."""
+    """Check that an evaluation that is killed several times has the same table as an uninterrupted one."""
     for number, rng in enumerate(rounds("killed evaluations")):
         killed, whole, seed = tmp_path / f"killed-{number}", tmp_path / f"whole-{number}", rng.randrange(1000)
         for _ in range(rng.randint(1, 2)):

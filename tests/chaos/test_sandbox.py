@@ -1,4 +1,4 @@
-"""Chaos in the sandbox: programs that attack their neighbors run next to honest submissions."""
+"""Chaos in the sandbox: programs that attack other programs run next to well-behaved submissions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def outcome(program: str) -> str:
 
 
 def test_sandbox() -> None:
-    """Check that honest submissions get their grades, and that no attack is graded as correct."""
+    """Check that well-behaved submissions are graded normally, and that no attack is graded as correct."""
     for rng in rounds("sandbox"):
         programs = [*[RIGHT] * 8, *[WRONG] * 4, *rng.sample(HOSTILE, 5)]
         rng.shuffle(programs)

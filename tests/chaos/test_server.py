@@ -70,7 +70,7 @@ def kill_workers(server: Server, rng: Random, stop: threading.Event) -> None:
 
 
 def test_server() -> None:
-    """Check that clients get the results of local environments or an infrastructure failure, and nothing else."""
+    """Check that clients get either the same results as local environments or an infrastructure failure."""
     for rng in rounds("server"):
         faults = {name: rng.uniform(0.0, 0.05) for name in ("drop", "duplicate", "reorder", "garbage", "delay")}
         with (

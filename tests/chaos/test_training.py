@@ -59,7 +59,7 @@ def curve(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_and_damaged_runs(tmp_path: Path) -> None:
-    """Check that a run that is killed and damaged has the same curve and weights as an undisturbed one."""
+    """Check that a run that is killed and damaged ends with the same curve and weights as an uninterrupted one."""
     for number, rng in enumerate(rounds("killed and damaged runs")):
         killed, whole, seed = tmp_path / f"killed-{number}", tmp_path / f"whole-{number}", rng.randrange(1000)
         kill_at_random(command(killed, seed), killed, rng)

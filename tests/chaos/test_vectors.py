@@ -13,7 +13,7 @@ FAULTS = ["raise", "quit", "exit", "kill", "lambda", "four", "reward nan", "rewa
 
 
 def test_vectors() -> None:
-    """Check that every result of every env equals that of an undisturbed run, or is a failure that was requested."""
+    """Check that every env's results equal those of a run without faults, except for the requested failures."""
     for rng in rounds("vectors"):
         rates = {word: rng.uniform(0.0, 0.03) for word in rng.sample(FAULTS, 5)}
         options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Train a tiny model; a program for the tests that kill it: python -m tests.chaos.training_run FOLDER SEED."""
+"""Program that trains a tiny model, for tests that kill it: python -m tests.chaos.training_run FOLDER SEED."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that commands end although an environment, a tool or a thread hangs or tries to end the process."""
+"""Test that commands exit even if an environment, a tool or a thread hangs or tries to end the process."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def command(*args: str) -> tuple[int, str]:
-    """Run a command in a process that may use half a second to exit, and return its exit code and its errors."""
+    """Run a command that waits at most half a second when it exits; return its exit code and standard error."""
     code = "import palestra.cli; palestra.cli.MAX_EXIT_SECONDS = 0.5; palestra.cli.entry_point()"
     done = warm_process.run([sys.executable, "-c", code, *args], capture_output=True)
     return done.returncode, done.stderr

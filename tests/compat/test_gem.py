@@ -28,7 +28,7 @@ import palestra
 import palestra.compat.gem as gem
 
 EASY = "game:GuessTheNumber-v0-easy"
-# The keyword arguments with which GEM registers environments, one per class.
+# Keyword arguments that GEM uses to register environments, one example per class.
 REGISTERED: dict[str, dict[str, Any]] = {
     "game:GuessTheNumber-v0-hard": {"min_number": 1, "max_number": 50, "max_turns": 7},
     "game:Mastermind-v0-easy": {"code_length": 2, "num_numbers": 6, "max_turns": 10, "duplicate_numbers": False},
@@ -56,7 +56,7 @@ REGISTERED: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Folder with two of GEM's datasets in their published columns."""
+    """Folder with two of GEM's datasets, with the columns as published."""
     rows: dict[str, list[dict[str, Any]]] = {
         "GSM-8k/train": [{"problem": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(20)],
         "HotpotQA/train": [{"problem": f"Who is number {i}?", "answer": [f"Person {i}"]} for i in range(20)],
@@ -93,7 +93,7 @@ def test_registered_keywords_are_accepted(env_id: str) -> None:
 def test_classes_of_environments_can_be_told_apart() -> None:
     assert issubclass(type(palestra.make(EASY)), gem.Env)
     assert not issubclass(int, gem.Env)
-    assert not issubclass(int, palestra.Env)  # must not call the check in gem.Env without end
+    assert not issubclass(int, palestra.Env)  # must not recurse forever through the check in gem.Env
     assert not issubclass(type(palestra.make(EASY)), Reverse)
 
 
@@ -192,7 +192,7 @@ def test_rows_in_memory() -> None:
 
 
 class Reverse(Env):
-    """An environment as in GEM's example, which uses the global generator."""
+    """An environment like GEM's example, which uses the global random generator."""
 
     def __init__(self, str_len: int = 5) -> None:
         super().__init__()
@@ -211,7 +211,7 @@ class Reverse(Env):
 
 
 class Shout(EnvWrapper):
-    """A wrapper as GEM's users write them."""
+    """A wrapper written for GEM."""
 
     def reset(self, seed: int | None = None) -> Any:
         observation, info = self.env.reset(seed=seed)
@@ -253,7 +253,7 @@ def test_vectors_return_arrays(async_mode: bool, capsys: pytest.CaptureFixture[s
 
 
 class Echo(BaseTool):
-    """A tool as GEM's users write them."""
+    """A tool written for GEM."""
 
     tool_type = "echo"
 

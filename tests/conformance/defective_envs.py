@@ -325,7 +325,7 @@ stop = threading.Event()
 
 
 class RewardsCopies(Sound):
-    """Find a word that the prompt contains; the expert wins with this word."""
+    """Env whose answer is a word in the prompt, so that copying it earns the reward."""
 
     max_turns = 1
 
@@ -355,7 +355,7 @@ class RewardsCopies(Sound):
 
 
 class SameAnswer(RewardsCopies):
-    """Find a word that is always the same."""
+    """Env whose answer is the same word in every episode."""
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         _, info = super().reset(seed, options)

@@ -86,7 +86,7 @@ def test_every_defective_env_is_tested() -> None:
     classes = {
         c for c in vars(defective_envs).values() if isinstance(c, type) and issubclass(c, defective_envs.Sound)
     } - {defective_envs.Sound}
-    # StatedPeeking is a correct env, tested above; the rates of the other two depend on their specs, tested below.
+    # StatedPeeking is correct and tested above; the rates of the other two depend on their specs and are tested below.
     others = {defective_envs.StatedPeeking, defective_envs.RewardsCopies, defective_envs.SameAnswer}
     assert classes == {row[0] for row in DEFECTS} | others
 

@@ -156,7 +156,7 @@ def test_common_prefixes_are_computed_once(runner: Any) -> None:
             assert max(error(model, done) for done in replies) < TOLERANCE
             assert engine.stats.shared >= 3 * 96 + 28 * 128
             assert engine.stats.computed <= 140 + 3 * 44 + 28 * 12 + 32 * 5
-            assert len({tuple(done.ids) for done in replies}) > 8  # replies differ in their random numbers
+            assert len({tuple(done.ids) for done in replies}) > 8  # each reply uses its own random numbers
 
     asyncio.run(run())
 

@@ -63,7 +63,7 @@ def test_random_requests_are_exact(runner: Any, seed: int) -> None:
     async def run() -> None:
         async with LocalEngine(model, runner=runner, threads=1, **options) as engine:
             rules = [text(rng, length) for length in (3, 40, 90)]
-            keys = range(24 if runner == "native" else 16)  # the others take longer
+            keys = range(24 if runner == "native" else 16)  # the other runners take longer
             talks = await asyncio.gather(
                 *(random_conversation(engine, key, random.Random(f"{seed}-{key}"), rules) for key in keys)
             )

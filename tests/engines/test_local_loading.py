@@ -1,4 +1,4 @@
-"""Test that LocalEngine loads from a folder or a model object, and raises errors for everything else."""
+"""Test that LocalEngine loads from a folder or a model object, and raises an error for any other input."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_cpu_without_bfloat16_instructions_causes_no_warning(monkeypatch: pytest
 
 
 def test_unsupported_fused_attention_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a torch whose fused attention needs CPU instructions for which it was not compiled."""
+    """Simulate a torch build whose fused attention requires CPU instructions that it was not compiled for."""
     attention, failures = torch.nn.functional.scaled_dot_product_attention, []
 
     def failing_attention(q: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:

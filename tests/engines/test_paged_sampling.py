@@ -1,4 +1,4 @@
-"""Test the sampling rule of the paged path on its torch version, which has the same results as the Triton kernels."""
+"""Test the paged path's sampling with its torch version, which has the same results as the Triton kernels."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def error(model: Any, reply: Completion) -> float:
 
 
 class Twice(torch.nn.Module):
-    """A layer around another one, which doubles its output."""
+    """Layer that doubles another layer's output."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()

@@ -95,7 +95,7 @@ class Flaky(palestra.Env):
         seed = self.start_episode(seed)
         type(self).tried[seed] += 1
         if type(self).tried[seed] <= type(self).failures.get(seed, 0):
-            raise EnvFailed(f"seed {seed} is not up to it")
+            raise EnvFailed(f"the reset with seed {seed} failed")
         self.left = type(self).turns
         return f"{type(self).reply} ({seed})", {"seed": seed}
 

@@ -1,4 +1,4 @@
-"""Test that skyrl_gym's registry makes and plays Palestra's environments."""
+"""Test that Palestra's environments can be created and played through skyrl_gym's registry."""
 
 from __future__ import annotations
 

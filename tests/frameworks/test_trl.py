@@ -25,7 +25,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **options: Any) -> Any:
-    from trl import GRPOConfig, GRPOTrainer  # importing it takes seconds, which every collection would pay
+    from trl import GRPOConfig, GRPOTrainer  # importing it takes seconds, which would slow down every test collection
 
     settings = {
         "output_dir": str(folder),
@@ -54,7 +54,7 @@ def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **option
 
 
 class Tokens(Env):
-    """Reward actions with many different characters; three turns. Every fifth episode fails in its second turn."""
+    """Env with three turns that rewards different characters. Every fifth episode fails in its second turn."""
 
     reward_range = (0.0, 1.0)
     episodes = 0

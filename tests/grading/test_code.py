@@ -111,7 +111,7 @@ def test_failures_are_explained(program: str, why: str) -> None:
 
 
 def test_exceeding_the_memory_limit_fails_one_test_only() -> None:
-    """Check that a test whose processes are killed for their memory does not affect the other tests."""
+    """Check that a test whose processes are killed for using too much memory does not affect the other tests."""
     program = """
 import os
 n = int(input())

@@ -212,7 +212,7 @@ def test_rollouts_share_a_provider() -> None:
 
     first = asyncio.run(play(counter_tasks(4)))
     assert len(first) == 1
-    assert asyncio.run(two_at_once()) == [first, first]  # another event loop, the same worker
+    assert asyncio.run(two_at_once()) == [first, first]  # a new event loop uses the same worker
     asyncio.run(provider.aclose())
     assert not psutil.pid_exists(next(iter(first)))
 

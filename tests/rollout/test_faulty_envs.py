@@ -1,4 +1,4 @@
-"""Test that an invalid reward, a hang or an exit in an environment is a failure of its episode."""
+"""Test that an invalid reward, a hang or an exit in an environment fails only its own episode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REWARDS = [float("nan"), float("inf"), -float("inf"), None, "1", True, 10**400, 
 
 
 class OneStep(Env):
-    """Env with one step, whose calls do what the keyword arguments say."""
+    """Env with one step; the keyword arguments determine what each call does."""
 
     def __init__(
         self, *, reward: Any = 1.0, exits: str = "", interrupts: str = "", hangs: str = "", inline: bool = False

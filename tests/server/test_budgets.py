@@ -78,7 +78,7 @@ def codes(responses: list[dict[str, Any]]) -> Counter[str]:
 
 
 def test_many_retries_of_a_large_answer_in_one_message(server: Server, client: Client, play: SessionClient) -> None:
-    """Check that the retries get the answer as far as the budget allows, and that they need little memory."""
+    """Check that as many retries as the budget allows return the answer, and that they need little memory."""
     before = peak(server)
     request = {"op": "step", "session": play.session, "id": "x", "seq": 1, "action": ANSWER}
     with socket_of(server) as ws:
@@ -134,7 +134,7 @@ def test_many_retries_in_one_batch_or_vector_step(server: Server, play: SessionC
 
 
 def test_clients_that_do_not_read_large_answers(server: Server, client: Client) -> None:
-    """Check that responses which nobody reads count, other clients continue, and the client can continue later."""
+    """Check that unread responses use up the budget, other clients are not affected, and the client can continue."""
     play = client.open()
     play.reset(seed=1)
     play.step("big 8", id="x", seq=1)  # larger than the budget, but allowed if nothing else is in flight
@@ -150,7 +150,7 @@ def test_clients_that_do_not_read_large_answers(server: Server, client: Client) 
         large = client.post("/v1/sessions", {"env": TRICKY, "kwargs": {"word": "x" * 100 * KILOBYTE}})
         assert large.code == "capacity"  # large requests are also refused
         vector = client.post("/v1/steps", {"steps": [[play.session, 2, "a"]], "id": "v"})
-        assert vector.code == "capacity"  # before it is executed
+        assert vector.code == "capacity"  # refused before it is executed
         assert play.status().data["seq"] == 2
         with server.client(token=BOB) as bob:
             other = bob.open(GUESS)
@@ -231,7 +231,7 @@ def test_the_budget_counts_exactly() -> None:
     budget = ByteBudget(total=100, per_client=60)
     ann, bob, eve = budget.of("ann"), budget.of("bob"), budget.of("eve")
     assert budget.of("ann") is ann
-    assert ann.take(500)  # more than the limits, because nothing else is in flight
+    assert ann.take(500)  # exceeds the limits, but nothing else is in flight
     assert not ann.take(1)
     ann.give_back(500)
     assert ann.take(50)

@@ -23,7 +23,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def websockets(server: Server) -> Iterator[list[ClientConnection]]:
-    """Return two WebSockets, so that requests can arrive in a different order from the one they were sent in."""
+    """Return two WebSockets, so that requests can arrive in a different order than they were sent."""
     url = f"ws{server.url[4:]}/v1/ws"
     with connect(url) as one, connect(url) as two:
         yield [one, two]

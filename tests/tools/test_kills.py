@@ -1,4 +1,4 @@
-"""Test programs that kill: neighbours, the template and themselves; and programs that are killed from outside."""
+"""Test programs that kill other programs, the template or themselves, and programs that another process kills."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_signals_reach_only_the_program_itself(package: Path, unprivileged: bool
     assert output.split() == ["alive", "parent", "['alive\\n',", "'alive\\n']", "alive", "7", "True"]
 
 
-# A program is process 1 of its namespace, so the kernel ignores the first two; the call filter refuses the others.
+# A program is process 1 in its namespace, so the kernel ignores the first two signals; the filter refuses the others.
 SUICIDES = """
 import ctypes, os, platform, resource, signal, struct
 libc = ctypes.CDLL(None, use_errno=True)

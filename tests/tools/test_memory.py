@@ -94,7 +94,7 @@ time.sleep(60)
 
 
 def test_a_control_group_limits_memory_of_the_kernel(sandbox: Sandbox) -> None:
-    """Check that buffers count, where a control group can be created; elsewhere, only the limit on time applies."""
+    """Check that kernel buffers count if a control group can be created; otherwise, only the time limit applies."""
     group = MemoryGroup()
     available = group.handle is not None
     if available:

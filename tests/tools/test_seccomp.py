@@ -15,7 +15,7 @@ MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
 def evaluate(code: bytes, arch: int, number: int, args: tuple[int, ...] = ()) -> str | int:
-    """Return what the filter decides about a system call: "allowed", or the error that it fails with."""
+    """Return the filter's decision about a system call: "allowed", or the error with which the call fails."""
     data = struct.pack("<IIQ6Q", number, arch, 0, *(*args, *[0] * 6)[:6])
     words = list(struct.iter_unpack("<HBBI", code))
     at = accumulator = 0
@@ -74,5 +74,5 @@ def test_each_call_is_allowed_or_refused_as_listed(monkeypatch: pytest.MonkeyPat
 
 
 def number_only(column: int, number: int) -> str | int:
-    """Return the decision for a call with all arguments 0 that is not always refused."""
+    """Return the decision for a call that is not always refused, if all its arguments are 0."""
     return REFUSED if number == seccomp._SETRLIMIT[column] else ALLOWED

@@ -1,4 +1,4 @@
-"""Test that the agent options of a config reach the episodes, the samples and the evaluations of a run."""
+"""Test that a config's agent options apply to the run's episodes, samples and evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that asynchronous training bounds staleness, loses or repeats no episode, and keeps groups complete."""
+"""Test that asynchronous training bounds staleness, neither loses nor repeats episodes, and keeps groups complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the corrections of a training step: importance weights, excluded tokens and episodes, and denominators."""
+"""Test the corrections in a training step: importance weights, excluded tokens and episodes, and denominators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 
 
 def logprobs(learner: Learner, trajectories: list[Trajectory]) -> list[list[float]]:
-    """Return the log-probs of the sampled tokens of each trajectory, computed call by call without batching."""
+    """Return the log-probs of each trajectory's sampled tokens, computed call by call without batching."""
     rows = []
     for t in trajectories:
         row: list[float] = []
@@ -36,7 +36,7 @@ def logprobs(learner: Learner, trajectories: list[Trajectory]) -> list[list[floa
 
 
 def on_policy(t: Trajectory, row: list[float]) -> Trajectory:
-    """Return the trajectory with these log-probs of its sampled tokens."""
+    """Return the trajectory with these log-probs for its sampled tokens."""
     left = iter(row)
     turns = []
     for turn in t.turns:

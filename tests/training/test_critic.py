@@ -1,4 +1,4 @@
-"""Test critics with a network of their own: a copy of the model, or LoRA adapters on the policy's weights."""
+"""Test critics with a separate network: a copy of the model, or LoRA adapters on the policy's weights."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_teacher_is_loaded_by_name() -> None:
 
 
 def with_bytes(t: Trajectory) -> Trajectory:
-    """Return the trajectory with token ids below 250, which the server's toy model knows."""
+    """Return the trajectory with token ids below 250, which the server's toy model accepts."""
 
     def mapped(call: Call) -> Call:
         return replace(call, prompt_ids=[i % 250 for i in call.prompt_ids], ids=[i % 250 for i in call.ids])

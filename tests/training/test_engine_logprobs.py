@@ -1,4 +1,4 @@
-"""Test that wrong log-probabilities of an engine are detected before a run trains on them."""
+"""Test that wrong log-probabilities from an engine are detected before a run trains on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Change = Callable[[list[float]], list[float]]
 
 
 def sampled(learner: Learner, change: Change) -> list[Trajectory]:
-    """Return episodes whose log-probabilities are the learner's, changed per reply by `change`."""
+    """Return episodes with the learner's log-probabilities, after `change` was applied to each reply's."""
     trajectories = batch(1, count=6)
     samples = to_batch(trajectories)
     found: dict[int, list[float]] = {}

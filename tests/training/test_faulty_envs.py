@@ -1,4 +1,4 @@
-"""Test that a run goes on, also after it was resumed, if an environment returns invalid rewards or exits."""
+"""Test that a run continues, even after being resumed, if an environment returns invalid rewards or exits."""
 
 from __future__ import annotations
 

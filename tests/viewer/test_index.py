@@ -121,7 +121,7 @@ def test_unpaired_surrogates_and_deep_nesting_do_not_stop_the_index(runs: Path, 
 
 
 def test_named_pipes_are_ignored(runs: Path, watched: Watched) -> None:
-    """Check that the index does not wait for a writer of a pipe, which may never come."""
+    """Check that the index does not wait for a pipe's writer, which may never appear."""
     store(runs / "a" / "trajectories" / "y.jsonl", played(RandomAgent(), GUESS, 1))
     for name in ("x.jsonl", "a/trajectories/x.jsonl", "a/metrics.jsonl", "a/run.json", "a/episodes.jsonl"):
         os.mkfifo(runs / name)

@@ -97,7 +97,7 @@ def test_every_listed_action_works(level: str, seed: int, turns: int) -> None:
         elif action == "drop":
             assert carried is not None
             assert fork.current.carrying is None
-    assert env.step("check available actions").observation.count("turn left") == 1  # the forks changed nothing
+    assert env.step("check available actions").observation.count("turn left") == 1  # the forks did not change the env
 
 
 def unpatched(name: str) -> Any:

@@ -135,7 +135,7 @@ def test_every_board_is_solved_within_the_budget(num_rows: int, max_turns: int, 
 def test_the_expert_plays_a_shortest_plan(num_rows: int, seeds: int) -> None:
     for seed in range(seeds):
         env = game(seed=seed, num_rows=num_rows, max_turns=20)
-        for _ in range(seed % 4):  # also start after random moves
+        for _ in range(seed % 4):  # start some games after random moves
             if env.ending is None:
                 env.step(env.sample_random_action())
         shortest = env.turn + distances(num_rows).get(tiles_of(env), 20)

@@ -85,7 +85,7 @@ def test_reseeded_data_sets_draw_the_same_items_as_new_ones() -> None:
 
 
 def test_number_sequences_are_those_of_the_package_without_huge_terms() -> None:
-    """Compare items of a simple setting, and check the terms of a level in which they would have millions of digits."""
+    """Compare items at a simple setting, and check a level where terms would otherwise have millions of digits."""
     same, largest = python(
         "import json\n"
         "from reasoning_gym.cognition.number_sequences import PatternRule\n"

@@ -282,7 +282,7 @@ def test_random_actions_name_existing_objects() -> None:
         assert "go to kitchen" not in drawn or "open door to kitchen" in env.valid_actions()
         assert [env.step(action) for action in ("wait", "look around")] == [
             seen.step(action) for action in ("wait", "look around")
-        ]  # the queries changed nothing
+        ]  # the queries had no effect
 
 
 @settings(max_examples=40)

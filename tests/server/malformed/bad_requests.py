@@ -1,4 +1,4 @@
-"""Tokens, limits and invalid request bodies for the tests with malformed requests."""
+"""Tokens, limits and invalid request bodies for tests of malformed requests."""
 
 from __future__ import annotations
 

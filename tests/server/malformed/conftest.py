@@ -1,4 +1,4 @@
-"""Server for the tests with malformed requests, which must not affect a client that plays at the same time."""
+"""Server for tests of malformed requests, which must not affect a client that plays at the same time."""
 
 from __future__ import annotations
 
