@@ -37,10 +37,20 @@ def docstrings_and_errors(path: Path, tree: ast.Module) -> Iterator[Text]:
 
 
 def comments(path: Path) -> Iterator[Text]:
+    """Yield the comments in a file; a comment may span several lines."""
+    blocks: list[list[tokenize.TokenInfo]] = []
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-        text = token.string
-        if token.type == tokenize.COMMENT and text.count(" ") > 3 and not text.startswith(("# noqa", "# type", "#!")):
-            yield f"{path.relative_to(ROOT)}:{token.start[0]} comment", text
+        if token.type != tokenize.COMMENT or token.string.startswith(("# noqa", "# type", "#!")):
+            continue
+        line, column = token.start
+        if blocks and blocks[-1][-1].start == (line - 1, column) and not token.line[:column].strip():
+            blocks[-1].append(token)
+        else:
+            blocks.append([token])
+    for block in blocks:
+        text = "# " + " ".join(token.string.removeprefix("#").strip() for token in block)
+        if text.count(" ") > 3:
+            yield f"{path.relative_to(ROOT)}:{block[0].start[0]} comment", text
 
 
 def option_help() -> Iterator[Text]:
