@@ -136,8 +136,8 @@ class Env(ABC):
                 self.task_id = task_id
                 return value
         raise BadValue(
-            f"{self!r} has no task of split {self.split!r} among {MAX_SAMPLES} samples, because its settings allow too "
-            "few tasks. Leave out split=, or choose settings with more tasks."
+            f"none of {MAX_SAMPLES} tasks sampled from {self!r} is in split {self.split!r}, because its settings allow "
+            "too few tasks. Remove split=, or choose settings with more tasks."
         )
 
     @property

@@ -1,7 +1,7 @@
 """All exceptions that Palestra defines.
 
 PalestraError
-├── UsageError                 a mistake by the caller; the message says how to fix it
+├── UsageError                 a mistake by the caller; the message explains how to fix it
 │   ├── UnknownEnv             no environment has this name              (also a ValueError)
 │   ├── BadEnvId               the name matches no known form            (also a ValueError)
 │   ├── AlreadyRegistered      another environment has this id           (also a ValueError)
@@ -20,7 +20,7 @@ PalestraError
     │   └── SessionLost        a server no longer has the session; `cause` gives the reason
     ├── EngineFailed           a model or inference server failed
     ├── ToolFailed             a tool, or a service it depends on, failed
-    ├── ParsingFailed          the reply of an external system could not be parsed
+    ├── ParsingFailed          the reply from an external system could not be parsed
     └── StoreFailed            a file could not be written
 """
 
@@ -32,7 +32,7 @@ class PalestraError(Exception):
 
 
 class UsageError(PalestraError):
-    """A mistake by the caller; the message says how to fix it."""
+    """A mistake by the caller; the message explains how to fix it."""
 
 
 class UnknownEnv(UsageError, ValueError):
@@ -72,7 +72,7 @@ class EpisodeOver(UsageError, RuntimeError):
 
 
 class NoSandbox(UsageError, RuntimeError):
-    """This machine cannot isolate programs; the message says what is missing."""
+    """This machine cannot isolate programs; the message names what is missing."""
 
 
 class ContextFull(UsageError, ValueError):
@@ -128,7 +128,7 @@ class ToolFailed(InfrastructureError):
 
 
 class ParsingFailed(InfrastructureError):
-    """The reply of an external system could not be parsed."""
+    """The reply from an external system could not be parsed."""
 
     boundary = "parsing"
 

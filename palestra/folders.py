@@ -70,7 +70,7 @@ def delete_written(folder: Path) -> None:
     """Delete the files that the manifest of `folder` lists, and the folder if nothing else is in it."""
     if folder.is_dir() and not folder.is_symlink():
         delete_files(folder, [*(_files(folder) or {}), MANIFEST])
-        with suppress(OSError):  # other files are in it
+        with suppress(OSError):  # the folder contains other files
             folder.rmdir()
 
 
@@ -83,7 +83,7 @@ def delete_files(folder: Path, names: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
             directories.update(parent for parent in path.parents if folder in parent.parents)
     for directory in sorted(directories, key=lambda path: -len(path.parts)):
-        with suppress(OSError):  # another file is in it, or it does not exist
+        with suppress(OSError):  # the subfolder contains other files or does not exist
             directory.rmdir()
 
 

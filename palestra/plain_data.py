@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-# Limits for one value; what exceeds them is cut off.
+# Limits for one value; anything beyond them is cut off.
 MAX_DEPTH = 50
 MAX_ITEMS = 100_000
 MAX_CHARACTERS = 8 << 20
@@ -19,7 +19,7 @@ def plain_data(value: Any, *, show: Callable[[Any], str] = repr) -> Any:
     items, characters = MAX_ITEMS, MAX_CHARACTERS
     data: dict[str, Any] = {}
     for key, item in value.items():
-        # An item may use half of what is left, so that a huge one does not displace the others.
+        # An item may use half of the remaining budget, so that a huge item does not displace the others.
         converter = _Converter(items // 2, characters // 2, show)
         name = converter.key(key)
         data[name] = converter.of(item, (id(value),))

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class PluginRegistry(Generic[T]):
-    """Objects of one kind by name: registered in Python, built in, or installed as entry points, in this order.
+    """Registry of one kind of object by name. Objects registered in Python take precedence, then built-in ones.
 
     `built_in` maps names to `module:attribute`, which is imported when the name is looked up.
     """
@@ -174,7 +174,7 @@ def import_object(name: str) -> Any:
 def import_module(name: str) -> ModuleType:
     """Import a module by name. As with `python -m`, it may be located in the working directory."""
     if not all(part.isidentifier() for part in name.split(".")):
-        raise BadValue(f"{name!r} is not the name of a Python module; write it as after `import`: my_package.envs")
+        raise BadValue(f"{name!r} is not a valid module name; write it as in an import statement: my_package.envs")
     add_working_directory()
     try:
         return importlib.import_module(name)
@@ -195,7 +195,7 @@ def add_working_directory() -> None:
 
 
 def _same_object(one: Any, other: Any) -> bool:
-    """Return whether two objects are one, or the same definition in a module that was imported again."""
+    """Return whether two objects are identical, or have the same definition in a module that was imported twice."""
     if one is other:
         return True
     names = [(getattr(value, "__module__", None), getattr(value, "__qualname__", None)) for value in (one, other)]

@@ -28,7 +28,7 @@ def listen(host: str, port: int, backlog: int = 128) -> socket.socket:
     except (OSError, OverflowError) as err:
         listener.close()
         reason = getattr(err, "strerror", None) or err
-        raise BadValue(f"cannot listen on {host}:{port}: {reason}; choose another with --host or --port") from err
+        raise BadValue(f"cannot listen on {host}:{port}: {reason}; choose another --host or --port") from err
     return listener
 
 

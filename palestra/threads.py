@@ -25,14 +25,14 @@ from palestra.errors import EnvFailed
 T = TypeVar("T")
 MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum number of calls at a time per event loop, as in asyncio
 IDLE_SECONDS = 2.0  # seconds after which an idle thread ends
-DELIVERY_SECONDS = 0.02  # seconds in which a thread that executes Python code receives an exception
+DELIVERY_SECONDS = 0.02  # seconds within which a thread that executes Python code receives an exception
 
 
 def raise_in_thread(ident: int, error: type[BaseException]) -> None:
     """Raise an exception in another thread as soon as it executes Python code.
 
     Until the exception is raised, Python 3.11 marks all threads as having something to handle. In a thread with a
-    profile or trace function, the interpreter then loops for ever at the next function call. A thread that is blocked
+    profile or trace function, the interpreter then loops forever at the next function call. A thread that is blocked
     may never handle the exception, so the mark is removed shortly afterwards. The blocked thread keeps its exception.
     """
     _set_exception(ident, error)
@@ -55,7 +55,7 @@ def _remove_mark() -> None:
 
 
 class _Handled(BaseException):
-    """Raised by a thread in itself."""
+    """Exception that a thread raises in itself."""
 
 
 async def run_in_thread(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
@@ -183,7 +183,7 @@ class DaemonPool:
                 return
             self._busy -= 1
             if call.thread is not None:
-                # The exception may be raised after the function has returned. The thread then only ends.
+                # The exception may be raised after the function has returned; in that case, it only ends the thread.
                 raise_in_thread(call.thread, SystemExit)
             if self._queue:
                 self._start(self._queue.popleft())

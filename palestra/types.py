@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """The action of one turn: the text for the environment, and the model calls that produced it."""
+    """An agent's action in one turn: the text for the environment, and the model calls that produced it."""
 
     text: str
     calls: tuple[Call, ...] = ()  # in order; the last call generated `text`; empty for agents without a model

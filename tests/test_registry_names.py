@@ -389,6 +389,6 @@ def test_plugin_groups_and_modules_are_checked() -> None:
         plugins.available("games")
     with pytest.raises(BadValue, match="no module named 'no_such_module'.*working directory"):
         plugins.import_modules(["no_such_module"])
-    with pytest.raises(BadValue, match="not the name of a Python module"):
+    with pytest.raises(BadValue, match="not a valid module name"):
         plugins.import_modules(["my-module"])
     assert plugins.load("tools", "no such tool") is None

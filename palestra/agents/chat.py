@@ -177,7 +177,7 @@ class _ChatSession(AgentSession):
             ids = self._first_prompt(self._conversation, observation).ids
         else:
             ids = self._conversation.next(self._observation_message(self._conversation, observation, info)).ids
-        # A prompt that exceeds the context is cut, with room for the token before which a critic evaluates it.
+        # Cut a prompt that exceeds the context, leaving room for the token at which a critic evaluates it.
         return ids if self._chat.window is None else ids[: self._chat.window - 1]
 
     def close(self) -> None:

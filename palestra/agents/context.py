@@ -32,7 +32,7 @@ class FullHistory:
 class LatestObservation:
     """Keep only the system prompt and the latest observation, for environments whose observations contain the history.
 
-    Use it with the wrapper `History`. Every turn is a separate token sample.
+    Use it with the `History` wrapper. Every turn is a separate token sample.
     """
 
     def keep(self, sizes: Sequence[int], used: int) -> int:

@@ -28,7 +28,7 @@ class Prompt:
     split: str | None
     messages: list[Message]  # the added messages; after a restart, all messages
     text: str | None = None  # the rendered text, if it was rendered
-    plain: bool = True  # whether it contains none of the strings that the template tests for
+    plain: bool = True  # whether the messages contain none of the strings that the template tests for
     restart: bool = False  # whether this prompt replaces the conversation so far
 
 
@@ -162,7 +162,7 @@ class TokenConversation:
         return text, list(self._encoded.ids)
 
     def _tail(self, before: str, after: str, added: list[Message]) -> str | None:
-        """Return the part of `after` that follows the reply; None if `after` changes the reply or what precedes it."""
+        """Return the part of `after` that follows the reply; None if `after` changes the reply or earlier text."""
         if not after.startswith(before):
             return None
         reply, message = added
@@ -183,7 +183,7 @@ class TokenConversation:
         return self._renderer.trim(tail)
 
     def _tail_after_placeholder(self, added: list[Message]) -> str | None:
-        """Return the text that follows a short reply in place of the last one; None if the template changes it."""
+        """Return the text that would follow a short reply instead of the last one; None if the template changes it."""
         reply, message = added
         if len(reply) > 2 or _PLACEHOLDER in str(message["content"]):
             return None

@@ -83,7 +83,7 @@ class _FunctionSession(AgentSession):
             return Action(text=reply)
         if isinstance(reply, Action):
             return reply
-        raise BadValue(f"the function of a FunctionAgent must return a string or an Action, got {type(reply).__name__}")
+        raise BadValue(f"a FunctionAgent's function must return a string or an Action, got {type(reply).__name__}")
 
 
 class HumanAgent(Agent):

@@ -53,7 +53,7 @@ class Renderer:
             raise BadValue(f"template_options must not contain {', '.join(fixed)}, which the agent sets")
         if not (self._options.get("chat_template") or tokenizer.chat_template):
             raise BadValue(
-                "the tokenizer of the engine has no chat template; set tokenizer.chat_template, or pass one with "
+                "the engine's tokenizer has no chat template; set tokenizer.chat_template, or pass one with "
                 'template_options={"chat_template": ...}'
             )
         self.codec = Codec(tokenizer)

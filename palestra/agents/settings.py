@@ -1,4 +1,4 @@
-"""Settings of a chat agent, shared by `palestra train` (table `[agent]`) and `palestra eval`."""
+"""Chat agent settings, shared by `palestra train` (the `[agent]` table) and `palestra eval`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from palestra.options import check_options, option
 
 @dataclass(frozen=True, kw_only=True)
 class AgentSettings:
-    """`[agent]` section: prompts, chat template, tool calls and what stays in a long conversation."""
+    """`[agent]` section: prompts, chat template, tool calls and the policy for long conversations."""
 
     system: str = option("", "System prompt at the start of every conversation (default: none).")
     style: Literal["plain", "react", "tools"] = option(
@@ -87,7 +87,7 @@ class AgentSettings:
         if self.context_tokens and self.context not in ("token_budget", "summary"):
             raise BadValue("context_tokens requires --context token_budget or --context summary")
         if self.context == "latest" and (self.reflect or self.reflect_every):
-            raise BadValue("reflections need the conversation; use another --context than latest")
+            raise BadValue("reflection needs the earlier turns; use a --context other than latest")
         if self.tool_format != "auto" and self.style != "tools":
             raise BadValue("tool_format requires --style tools")
 
@@ -104,7 +104,7 @@ class AgentSettings:
         return {**switch, **self.template_kwargs}
 
     def default_max_tokens(self, tokenizer: Tokenizer | None) -> int:
-        """Return the length of a reply if none was set: 512, or 4096 if the model thinks before it replies."""
+        """Return the default maximum reply length: 512 tokens, or 4096 if the model thinks before it replies."""
         return default_max_tokens(tokenizer, self.template_options(tokenizer))
 
     def chat_options(self, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class AgentSettings:
         }
 
     def chat_agent(self, engine: Engine, *, max_tokens: int = 0, **sampling: Any) -> ChatAgent:
-        """Return an agent with these settings; with `max_tokens=0`, the length of a reply depends on the template."""
+        """Return an agent with these settings; `max_tokens=0` selects a limit that suits the template."""
         return ChatAgent(
             engine,
             max_tokens=max_tokens or self.default_max_tokens(engine.tokenizer),

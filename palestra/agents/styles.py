@@ -106,7 +106,7 @@ def as_schemas(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tools_text(tools: Sequence[Mapping[str, Any]], form: ToolFormat = "auto") -> str:
-    """Return a description of the tools and of the format of calls; "auto" is Hermes' format."""
+    """Return a description of the tools and the call format; "auto" means the Hermes format."""
     listed = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     return f"You may call these functions:\n{listed}\n{_CALL['hermes' if form == 'auto' else form]}"
 

@@ -42,7 +42,7 @@ class TemplateTests:
 
 
 class _Undecidable(Exception):
-    """A decision of the template depends on a message text in a way other than a search for a fixed string."""
+    """Raised if a template's output depends on a message text by more than a search for fixed strings."""
 
 
 def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
@@ -100,7 +100,7 @@ class _TemplateReader:
 
     def read(self, body: list[Any]) -> None:
         before: Any = None
-        while before != self._kinds:  # repeat until the kinds of all variables no longer change
+        while before != self._kinds:  # repeat until the kinds of all variables stop changing
             before = dict(self._kinds)
             self._statements(body)
 
@@ -310,7 +310,7 @@ class _TemplateReader:
         strings = [node.value for node in (left, right) if type(node).__name__ == "Const"]
         if op in ("in", "notin"):
             if kinds[1] <= {"message"} and not kinds[0]:
-                return  # a test whether a message has a key
+                return  # a test for a key in a message
             if kinds[1] == {"text"} and len(strings) == 1 and isinstance(strings[0], str) and strings[0].strip():
                 self.within.add(strings[0].strip())
                 return

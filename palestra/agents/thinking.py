@@ -14,19 +14,19 @@ from palestra.errors import BadValue
 
 Mode = Literal["auto", "on", "off"]
 SWITCHES = ("enable_thinking", "thinking")  # names of the template variable in common models
-REPLY_TOKENS = 512  # default length of a reply
-THINKING_REPLY_TOKENS = 4096  # default length of a reply that starts with a thought
+REPLY_TOKENS = 512  # default maximum reply length in tokens
+THINKING_REPLY_TOKENS = 4096  # default maximum reply length for a reply that starts with a thought
 
 
 class Thinking(NamedTuple):
-    """How a template handles thinking."""
+    """A chat template's support for thinking."""
 
     switch: str | None  # the variable that turns thinking on and off, if the template has one
     default: bool  # whether the model thinks if the switch is not set
 
 
 def thinking_of(tokenizer: Tokenizer, options: Mapping[str, Any] | None = None) -> Thinking:
-    """Inspect a tokenizer's chat template with other template variables (`options`) set."""
+    """Detect the support for thinking in a tokenizer's chat template; `options` sets other template variables."""
     fixed = {name: value for name, value in (options or {}).items() if name not in SWITCHES}
 
     def prompt(**variables: Any) -> str:
@@ -75,5 +75,5 @@ def thinks(tokenizer: Tokenizer, options: Mapping[str, Any]) -> bool:
 
 
 def default_max_tokens(tokenizer: Tokenizer | None, options: Mapping[str, Any]) -> int:
-    """Return the default length of a reply, which leaves room for a thought if the model thinks."""
+    """Return the default maximum reply length, which leaves room for a thought if the model thinks."""
     return THINKING_REPLY_TOKENS if tokenizer is not None and thinks(tokenizer, options) else REPLY_TOKENS

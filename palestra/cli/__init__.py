@@ -117,8 +117,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as err:
         if err.code:
             raise
-        # No verb exits this way, so an environment, tool or agent did, and the verb has not done its work.
-        print("palestra: the command was ended by a call of sys.exit() in an environment or plug-in", file=sys.stderr)
+        # No verb calls sys.exit(0), so an environment, tool or agent did, before the verb had finished.
+        print("palestra: an environment or plug-in called sys.exit() before the command had finished", file=sys.stderr)
         return EXIT_FAILED
     except BrokenPipeError:
         # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.

@@ -122,7 +122,7 @@ def _server_fails(url: str, as_json: bool) -> bool:
     try:
         passed = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
     except OSError as err:
-        raise EnvFailed(f"no server answers at {url}: {err}") from err
+        raise EnvFailed(f"no server responds at {url}: {err}") from err
     except ConformanceError as err:
         print(json.dumps({"server": url, "passed": False, **vars(err)}) if as_json else f"{url}: FAILED\n  {err}")
         return True

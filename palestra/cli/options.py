@@ -1,4 +1,4 @@
-"""Flags for typed options, and logging in third-party libraries, for the verbs that load models."""
+"""Command-line flags for typed options, and log levels for third-party libraries."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     solved = played = 0
     with env:
         for _ in range(args.episodes):
-            # Only the first reset passes a seed; the seeds of later episodes follow from it.
+            # Only the first reset passes a seed; the seeds of later episodes are derived from it.
             step, seed = _play_episode(env, args, seed), None
             if step is None:
                 print("You quit the game.")

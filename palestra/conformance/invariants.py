@@ -396,7 +396,7 @@ def cleanup(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # opens the resources that are opened only once per process, which are not leaks
+    live()  # opens resources that are opened once per process and are not leaks
     before = OpenResources.now()
     for _ in range(3):
         live()

@@ -16,7 +16,7 @@ Player = Literal["expert", "random", "echo", "constant"]
 MAX_TURNS_WITHOUT_BUDGET = 1_000  # episodes of an env without a turn limit stop after this many turns
 SCREENED = 4  # number of episodes after which only a player's best strategies continue
 FINALISTS = 4  # number of strategies that continue
-TRAINING_SEED = 10**6  # first seed from which the constant player learns
+TRAINING_SEED = 10**6  # first seed of the episodes that the constant player learns from
 
 
 class Rate(NamedTuple):

@@ -44,8 +44,8 @@ def _may_share_tasks(subject: Subject) -> bool:
 def _tasks(subject: Subject, split: str, count: int) -> dict[str, int]:
     """Return the fingerprint of each task in a split, with the first seed that has it.
 
-    `Env.sample_task` derives the split from the fingerprint. An env that ignores `split` draws training tasks with
-    seven of eight seeds, so a few fingerprints show that the tasks are those of the split. The tasks of other envs are
+    `Env.sample_task` derives the split from the fingerprint. An env that ignores `split` samples training tasks for
+    seven of eight seeds, so a few fingerprints show that the tasks belong to the split. The tasks of other envs are
     compared.
     """
     tasks: dict[str, int] = {}

@@ -65,7 +65,7 @@ def test_context_policies_have_names(settings: dict[str, Any], policy: Any) -> N
         ({"context_turns": 3}, "context_turns requires"),
         ({"context": "last_turns", "context_turns": 1, "context_tokens": 5}, "context_tokens requires"),
         ({"context": "none"}, "context must be one of full, latest"),
-        ({"context": "latest", "reflect": True}, "reflections need the conversation"),
+        ({"context": "latest", "reflect": True}, "reflection needs the earlier turns"),
         ({"tool_format": "llama"}, "requires --style tools"),
         ({"template_kwargs": 3}, "template_kwargs must be of type table"),
     ],

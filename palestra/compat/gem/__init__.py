@@ -1,4 +1,4 @@
-"""GEM's interface on Palestra's environments: `import palestra.compat.gem as gem`.
+"""GEM's interface to Palestra's environments: `import palestra.compat.gem as gem`.
 
 The modules have the same paths as GEM's, for example `palestra.compat.gem.tools.python_code_tool`. `install()` also
 makes them available as `gem`, so that scripts written for GEM run unchanged:

@@ -1,4 +1,4 @@
-"""Run a script or module that imports `gem`, on Palestra's environments.
+"""Run a script or module that imports `gem` with Palestra's environments.
 
 python -m palestra.compat.gem SCRIPT.py [ARGUMENTS]
 python -m palestra.compat.gem -m MODULE [ARGUMENTS]

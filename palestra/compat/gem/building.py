@@ -82,6 +82,6 @@ class TranslatedEnv(NativeEnv):
 
 
 def gem_class(name: str, target: str) -> type[TranslatedEnv]:
-    """Return a class with GEM's name for a class in Palestra."""
+    """Return a class with GEM's name for a Palestra class."""
     attributes = {"target": target, "defaults": _DEFAULTS.get(name, {}), "__doc__": f"GEM's `{name}`, a `{target}`."}
     return type(name, (TranslatedEnv,), attributes)

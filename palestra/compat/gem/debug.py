@@ -23,7 +23,7 @@ def ppprint(value: Any) -> None:
 
 
 def run_and_print_episode(env: Any, policy: Policy, ignore_done: bool = False, max_steps: float = 1e9) -> None:
-    """Play until the episode ends, in a vector until all end in the same step, and print every step."""
+    """Play until the episode ends (in a vector, until all episodes end in the same step), and print every step."""
     with _timer():
         observation, _ = env.reset()
         for number in _numbers(max_steps):

@@ -1,4 +1,4 @@
-"""GEM's grading functions, on Palestra's graders."""
+"""GEM's grading functions, implemented with Palestra's graders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ extract_answer = extract_last_boxed_answer
 
 
 def em_check(prediction: str, golden_answers: str | Sequence[str]) -> bool:
-    """Return whether the prediction matches an answer after removing case, articles and punctuation."""
+    """Return whether the prediction matches an answer, ignoring case, articles and punctuation."""
     golden = [golden_answers] if isinstance(golden_answers, str) else list(map(str, golden_answers))
     return grade_with(get_grader("qa"), prediction, golden).correct
 

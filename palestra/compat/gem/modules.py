@@ -109,7 +109,7 @@ def install(name: str = "gem") -> Callable[[], None]:
     """
     present = sys.modules.get(name)
     if present is not None and present is not sys.modules[_PACKAGE]:
-        raise BadValue(f"a module {name!r} has already been imported; call install() before the first import of it")
+        raise BadValue(f"a module {name!r} has already been imported; call install() before it is imported")
     aliases = {name: sys.modules[_PACKAGE]}
     for path, module in list(sys.modules.items()):
         if isinstance(module, _LazyModule):

@@ -55,7 +55,7 @@ class NativeEnv(EnvWrapper):
         return Step(TERMINAL_STATE, step.reward, True, step.truncated, info)
 
     def _extracted(self, action: str) -> str:
-        """Return only the answer in the requested format, in that format."""
+        """Return only the part of the action that contains the answer in the requested format."""
         if self.extract_boxed:
             answer = extract_last_boxed_answer(action)
             return "" if answer is None else f"\\boxed{{{answer}}}"

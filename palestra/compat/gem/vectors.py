@@ -17,14 +17,14 @@ Array = Any  # numpy.ndarray, or a list if numpy is not installed
 
 
 class AutoresetMode(Enum):
-    """When a finished environment starts its next episode."""
+    """Step in which a finished environment starts its next episode."""
 
     NEXT_STEP = "NextStep"
     SAME_STEP = "SameStep"
 
 
 class VectorEnv:
-    """Vector of environments that are stepped together, or only those in a dict `{index: action}`."""
+    """Vector environment. Actions are a list for all environments, or a dict `{index: action}` for some of them."""
 
     backend: ClassVar[BackendName] = "sync"
 
