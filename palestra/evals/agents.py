@@ -28,7 +28,7 @@ class ModelSettings:
     """Settings for loading a model and sampling from it."""
 
     sampling: Sampling = field(default_factory=Sampling)
-    auto_max_tokens: bool = False  # let the chat template determine the length of replies instead of `sampling`
+    auto_max_tokens: bool = False  # let the chat template, not `sampling`, determine the maximum reply length
     agent: AgentSettings = field(default_factory=AgentSettings)  # prompts, thinking, tool calls, long conversations
     api_model: str = ""  # name of the model on the server; needed if the server hosts several models
     api_key_env: str = "OPENAI_API_KEY"  # environment variable that holds the API key; the key itself is never stored
@@ -81,7 +81,7 @@ class EvaluatedAgent:
         return self.settings.agent.chat_agent(self._engine, **values)
 
     def _sampling(self) -> Sampling:
-        """Return the sampling settings, with a length of replies that suits the chat template if none was set."""
+        """Return the sampling settings, with a maximum reply length that suits the chat template if none was set."""
         settings, engine = self.settings, self._engine
         if not settings.auto_max_tokens or engine is None:
             return settings.sampling

@@ -35,7 +35,7 @@ def evaluate(
     the URL of an OpenAI-compatible server, `module:name`, an `Agent`, or a function that maps observations to actions.
 
     Each environment is evaluated on `n` tasks with consecutive seeds starting at `seed`, with `k` attempts per task and
-    at most `turns` turns per attempt. Defaults come from the suite; otherwise they are every row of a data set
+    at most `turns` turns per attempt. Defaults come from the suite; otherwise they are every row of a dataset
     (`n="all"`) or 100 tasks of any other environment, one attempt and seed 0. `env_kwargs` are passed to every
     environment. `model` contains sampling settings; `settings` contains concurrency, retries and timeouts. Episodes and
     the report are stored in `out` (default: `runs/eval-SUITE-AGENT`); `overwrite=True` deletes an existing evaluation

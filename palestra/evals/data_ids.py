@@ -36,7 +36,7 @@ def read_item_ids(path: str | Path) -> list[str]:
 
 
 def with_item_ids(suite: Suite, paths: Iterable[str | Path], *, n: int | None = None) -> Suite:
-    """Replace the suite's tasks in the families that the files cover with the files' tasks, or with their first `n`.
+    """In the families that the files cover, replace the suite's tasks with the files' tasks (or the first `n`).
 
     The turns, attempts, sampling settings, keyword arguments and category come from each family's first entry. A
     suite without entries gets entries with AgentGym-RL's turn limits.

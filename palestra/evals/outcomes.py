@@ -1,4 +1,4 @@
-"""Extract from stored episodes the fields needed for the statistics."""
+"""Extract the fields needed for statistics from stored episodes."""
 
 from __future__ import annotations
 

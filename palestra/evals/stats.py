@@ -69,7 +69,7 @@ def mean(
     kinds = sorted(set(values))
     if len(kinds) == 1:
         return Estimate(value=middle, n=n)
-    if len(kinds) == 2:  # values that take only two levels form a rate, for which resampling performs poorly
+    if len(kinds) == 2:  # two distinct values form a rate, for which resampling performs poorly
         bottom, top = kinds
         found = _wilson((middle - bottom) / (top - bottom), float(n), n)
         low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))

@@ -67,7 +67,7 @@ def split_assert(source: str, setup: str) -> SplitAssert | None:
 
 
 def uses_classes(source: str, setup: str) -> bool:
-    """Return whether a test uses classes of the submission, other than LeetCode's `Solution`, a container of functions.
+    """Return whether a test uses the submission's classes, except LeetCode's `Solution`, which only holds functions.
 
     The result of such a test may depend on how these classes compare objects.
     """
@@ -75,9 +75,9 @@ def uses_classes(source: str, setup: str) -> bool:
 
 
 def remote_functions(source: str, setup: str) -> list[str] | None:
-    """Return the functions of the submission that a test calls; None if it may use the submission in another way.
+    """Return the submission's functions that a test calls; None if it may use the submission in another way.
 
-    This is the case if the test uses classes of the submission, or attributes of its functions.
+    This is the case if the test uses the submission's classes, or attributes of its functions.
     """
     tree = ast.parse(f"{setup}\n{source}")
     functions = _names_of_submission(tree)
@@ -90,12 +90,12 @@ def remote_functions(source: str, setup: str) -> list[str] | None:
 
 
 def _is_class(name: str) -> bool:
-    """Return whether a name is written like that of a class, not of a function."""
+    """Return whether a name is capitalized like a class name."""
     return name.lstrip("_")[:1].isupper()
 
 
 def _names_of_submission(tree: ast.Module) -> set[str]:
-    """Return the names that a test uses but does not define; they include "*" if it imports all names of a module."""
+    """Return the names that a test uses but does not define; include "*" if it imports all names from a module."""
     used, bound = set(), set()
     for node in ast.walk(tree):
         match node:

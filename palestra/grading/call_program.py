@@ -1,4 +1,4 @@
-"""Programs that run inside the sandbox: call a submission's functions, or run a test that calls them from outside.
+"""Programs for the sandbox: call a submission's functions, or run a test that calls them from another process.
 
 Values leave the process as JSON, with tags for types that JSON lacks. An object of any other class is replaced by the
 name of its class, so that a submission cannot return an object with its own `__eq__`. The expected results of tests are
@@ -19,7 +19,7 @@ from typing import Any
 RESULT = 200  # descriptor for the result; programs do not use numbers this high
 LINK = 4  # descriptor of the socket between a test and the submission
 MAX_MESSAGE = 1 << 26  # bytes
-NOT_PLAIN = 77  # exit code of a test that passes objects to the submission that cannot be sent to another process
+NOT_PLAIN = 77  # exit code of a test that passes the submission objects that cannot be sent to another process
 _LENGTH = struct.Struct("<I")
 
 
@@ -60,7 +60,7 @@ def serve_submission(source: str, names: dict[str, list[str]]) -> None:
 
 
 def run_remote_test() -> None:
-    """Run the test in standard input; the functions of the submission are called over the link."""
+    """Run the test from standard input; it calls the submission's functions over the link."""
     test = json.loads(sys.stdin.buffer.read().decode("utf-8", "surrogatepass"))
     link = socket.socket(fileno=LINK)
     _discard_output()
@@ -73,7 +73,7 @@ def run_remote_test() -> None:
 
 
 class RemoteFunction:
-    """A function of the submission, which runs in another process. Arguments and results are plain data."""
+    """A submission's function, which runs in another process. Arguments and results are plain data."""
 
     def __init__(self, link: socket.socket, name: str) -> None:
         self._link = link
@@ -111,11 +111,11 @@ def _change(arg: Any, value: Any) -> None:
 
 
 class Opaque:
-    """An object of another class. It equals nothing but itself."""
+    """An object of another class. It is equal only to itself."""
 
 
 def _discard_output() -> None:
-    """Keep standard output for the result, and discard what the program prints."""
+    """Reserve standard output for the result, and discard the program's own output."""
     os.dup2(1, RESULT, inheritable=False)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -198,7 +198,7 @@ def _values(space: dict[str, Any], test: dict[str, Any]) -> Any:
 
 
 def encoded(value: Any, depth: int = 0, *, strict: bool = False) -> Any:
-    """Convert a value to JSON data, with tags; `strict` raises NotPlain for values that change by the conversion."""
+    """Convert a value to JSON data, with tags; `strict` raises NotPlain for values that the conversion would change."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

@@ -248,9 +248,9 @@ _Mode = Literal["stdin", "call", "remote"]
 
 
 class _TestTask:
-    """A test as the standard input of a program in the sandbox, with a secret key that a genuine result contains.
+    """A test as standard input for a sandboxed program, with a secret key that a genuine result must contain.
 
-    `mode` names that program: the submission itself, `call_program.call_submission`, or, beside the submission,
+    `mode` names that program: the submission itself, `call_program.call_submission`, or, next to the submission,
     `call_program.run_remote_test`. `whole` runs an assertion together with the submission.
     """
 

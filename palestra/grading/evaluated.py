@@ -1,4 +1,4 @@
-r"""Recognize evaluated answers: results such as 3/4, 2\sqrt{3} or (1, 2), but not calculations such as 4 + 99 - 7.
+r"""Recognize fully evaluated answers, such as 3/4, 2\sqrt{3} or (1, 2), as opposed to calculations like 4 + 99 - 7.
 
 An answer is evaluated if no arithmetic is left to do. It may contain numbers, mixed numbers, fractions of whole
 numbers, scientific notation, radicals, multiples of \pi, expanded polynomials, and lists, tuples and equations of
@@ -56,7 +56,7 @@ def _leaf(text: str) -> bool:
 
 
 class _Checker(Parser):
-    """Parser that notes whether an operation combines numbers or terms into another form."""
+    """Parser that records whether an expression contains an operation that could be carried out."""
 
     calculates = False
 

@@ -105,7 +105,7 @@ class Parser:
         return root
 
     def apply(self, function: str, value: Value) -> Value:  # noqa: ARG002  # subclasses use `function`
-        """Return the value of a function call, which is already computed."""
+        """Return the already computed value of a call to `function`."""
         return value
 
     # Grammar.

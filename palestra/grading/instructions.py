@@ -1,4 +1,4 @@
-"""Check the 25 verifiable instructions of IFEval (Zhou et al. 2023), such as "at least 200 words" or "no commas".
+"""Check IFEval's 25 verifiable instructions (Zhou et al. 2023), such as "at least 200 words" or "no commas".
 
 The rules, ids and parameter names are the same as in the official checkers. Two parts differ, because the official
 versions need downloaded models: sentences and words are found by regular expressions instead of NLTK, and the language

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from palestra.grading.symbolic_pool import SymbolicPool
 
 MAX_CHARS = 4_000  # longer answers are not graded
-CPU_FACTOR = 5.0  # limit on the CPU time of all comparisons of an answer, as a multiple of `seconds`
-WALL_FACTOR = 30.0  # wall-clock limit of a comparison as a multiple of `seconds`, to allow for busy machines
+CPU_FACTOR = 5.0  # total CPU time limit for an answer's comparisons, as a multiple of `seconds`
+WALL_FACTOR = 30.0  # wall-clock limit per comparison as a multiple of `seconds`, to allow for busy machines
 
 _SETS = re.compile(
     r"\\(?:setminus|cap|mathbb|begin\{[vV]matrix|det|bigcup|bigcap|subset)"
@@ -116,7 +116,7 @@ def _as_list(text: str) -> Node:
 
 
 class _SymbolicComparer:
-    """Compare expressions in the symbolic pool, with a limit on the CPU time of all comparisons of an answer."""
+    """Compare expressions in the symbolic pool, with a total CPU time limit per answer."""
 
     def __init__(self, seconds: float, pool: SymbolicPool | None) -> None:
         self._seconds = seconds

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_DIGITS = 4_000  # longer integers are not parsed; Python's own limit is 4,300
-MAX_HASHED = 100  # items in a frozen set that a program returned as a key
+MAX_HASHED = 100  # maximum number of items in a frozen set that a program returned as a key
 
 
 def same_text(actual: str, expected: str, *, tolerance: float | None = None) -> bool:

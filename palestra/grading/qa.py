@@ -61,7 +61,7 @@ def exact_match(answer: str, golds: str | Sequence[str]) -> bool:
 
 
 def _same_forms(answer: str, normalized: str, gold: str) -> bool:
-    """Compare an answer without markup with a gold answer without markup, by their words or as numbers."""
+    """Compare an answer with a gold answer, both without markup, as words or as numbers."""
     stripped = plain(gold)
     if stripped != gold and stripped and normalized == normalize(stripped):
         return True

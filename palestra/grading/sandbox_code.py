@@ -26,7 +26,7 @@ def calls_of(submission: str) -> str:
 
 
 def server_of(submission: str) -> str:
-    """Return a program that calls functions in the submission on request of a test in another process."""
+    """Return a program that calls functions in the submission at the request of a test in another process."""
     return f"{_call_program()}serve_submission({submission!r}, {_NAMES!r})\n"
 
 

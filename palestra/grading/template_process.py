@@ -67,7 +67,7 @@ def main(control_fd: int, memory: int) -> None:
 
 def _end(pid: int) -> int:
     """Kill a worker if it is still running; return its exit code, or the negative number of a signal."""
-    os.kill(pid, signal.SIGKILL)  # the id cannot have been reused, because no one has waited for the process
+    os.kill(pid, signal.SIGKILL)  # the id cannot have been reused, because the process has not been waited for
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

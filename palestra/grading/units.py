@@ -95,7 +95,7 @@ _SPELLED = {word: str(number) for number, word in enumerate(_NUMBERS.split())}
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """The text of a number, and its unit."""
+    """A number as text, and its unit."""
 
     body: str
     unit: str = ""

@@ -6,7 +6,7 @@
     register_all()
     env = skyrl_gym.make("palestra", extras={"env": "game:GuessTheNumber-v0-easy", "seed": 1})
 
-`palestra` makes any environment by name; the other ids that `register_all` adds make one each. In a SkyRL dataset, the
+The `palestra` id creates any environment by name; each other id creates one environment. In a SkyRL dataset, the
 columns `env` and `seed` contain the name and the task's seed, and `env_class` is `palestra`; `task_rows` creates rows.
 """
 
@@ -34,7 +34,7 @@ ID = "palestra"
 
 
 class PalestraEnv(BaseTextEnv):
-    """A Palestra environment as a text environment of SkyRL.
+    """A Palestra environment as a SkyRL text environment.
 
     `extras`, which SkyRL fills with a row of the dataset, contains the name of the environment (`env`), the task's seed
     (`seed`) and optionally keyword arguments (`env_kwargs`). The environment's prompt is the last message of the

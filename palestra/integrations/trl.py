@@ -12,8 +12,8 @@
     )
     trainer.train()
 
-The rollout plays whole episodes with the trainer's model. A completion holds all turns; the tokens of the environment
-are masked. `env_tool` makes an environment available through TRL's `environment_factory` instead.
+The rollout plays whole episodes with the trainer's model. A completion holds all turns; the environment's tokens are
+masked. `env_tool` makes an environment available through TRL's `environment_factory` instead.
 """
 
 from __future__ import annotations
@@ -149,14 +149,14 @@ class EnvRollout:
 
 
 def env_tool(env: str, **kwargs: Any) -> Callable[[], Any]:
-    """Return a factory for TRL's `environment_factory`: the model acts by calling the tool `act`.
+    """Return a factory for TRL's `environment_factory`: the model acts by calling the `act` tool.
 
-    The dataset's column `seed` selects the task.
+    The dataset's `seed` column selects the task.
     """
     EnvFactory.of(env)
 
     class PalestraEnvironment:
-        """A Palestra environment whose actions are calls of a tool."""
+        """A Palestra environment whose actions are tool calls."""
 
         def __init__(self) -> None:
             self._env = make(env, **kwargs)

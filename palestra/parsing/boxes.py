@@ -28,7 +28,7 @@ def last_boxed(text: str) -> str | None:
 
 
 def _last_closed(text: str) -> str | None:
-    """Do the same as `last_boxed` for a text whose last box is not closed, by matching all braces from the left."""
+    """Like `last_boxed`, but for a text whose last box is not closed; match all braces from the left."""
     span: tuple[int, int] | None = None
     opened: list[tuple[bool, int]] = []
     for brace in _BRACES.finditer(text):

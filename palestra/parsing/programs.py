@@ -66,7 +66,8 @@ def read_program(reply: str, names: Collection[str] = ()) -> str | None:
         if index > programs[0] and _EXAMPLE.search(before) and not _PROGRAM.search(before):
             continue  # an example of the program above
         called = set(_CALLED.findall(code)) - _defined(code)
-        if not any(first_definition.get(name, index) < index for name in called):  # else it uses an earlier program
+        # A block that calls a function from an earlier block is an example of its use.
+        if not any(first_definition.get(name, index) < index for name in called):
             return code
     return blocks[-1].code
 

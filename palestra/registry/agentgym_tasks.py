@@ -51,7 +51,7 @@ def babyai(ids: Sequence[str], number: int) -> Task:
 
 
 def textcraft(ids: Sequence[str], number: int) -> Task:
-    """Return the goal with this number in AgentGym's order, which is by depth."""
+    """Return the goal with this number in AgentGym's order (sorted by depth)."""
     if TEXTCRAFT_ALL not in ids:
         return spread(ids, number)
     return Task(TEXTCRAFT_ALL, number, {}, {"order": "agentgym"})

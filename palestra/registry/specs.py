@@ -110,7 +110,7 @@ def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
         raise BadValue(f"the family {family!r} is reserved for names of that library; choose another for {spec.id}")
     _load_catalog(family)
     if spec.id in _received:
-        return  # the module of the env has just been imported here; the process that sent the factory decides
+        return  # the env's module has just been imported here, but the spec from the other process takes precedence
     taken = _specs.get(spec.id)
     if taken is not None and taken != spec:
         if _from_main_script(taken, spec):
@@ -132,7 +132,7 @@ def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
 
 
 def _from_main_script(one: EnvSpec, other: EnvSpec) -> bool:
-    """Return whether two entry points are one object in a file that runs as `__main__` and was also imported."""
+    """Return whether two entry points name the same object in a file that runs as `__main__` and was also imported."""
     (module, _, path), (other_module, _, other_path) = (spec.entry_point.partition(":") for spec in (one, other))
     if path != other_path or (module == "__main__") is (other_module == "__main__"):
         return False
@@ -257,7 +257,7 @@ def resolve_spec(name: str, kwargs: Mapping[str, Any] | None = None) -> EnvSpec:
 def with_split(name: str, kwargs: Mapping[str, Any], split: str) -> dict[str, Any]:
     """Return the keyword arguments for `name`, adding `split` if it has splits and no split is selected yet.
 
-    For a URL, the server is asked whether its environment has splits.
+    For a URL, the environment's spec is requested from the server.
     """
     selected = {**split_query(name)[1], **kwargs} if "://" in name else kwargs
     if "split" in selected or "data_split" in selected or split not in resolve_spec(name, kwargs).splits:

@@ -17,7 +17,7 @@ FREE: Final = 1 << 16  # HTTP bodies up to this size are not counted
 
 
 class ByteBudget:
-    """Bytes in flight of all clients."""
+    """Bytes in flight for all clients."""
 
     def __init__(self, *, total: int, per_client: int) -> None:
         self.total = total
@@ -27,14 +27,14 @@ class ByteBudget:
         self._accounts: dict[str, ClientBudget] = {}
 
     def of(self, owner: str) -> ClientBudget:
-        """Return the account of a client. Clients are tokens, so their number is limited."""
+        """Return a client's budget. Access tokens identify clients, so their number is limited."""
         account = self._accounts.get(owner)
         if account is None:
             account = self._accounts[owner] = ClientBudget(self)
         return account
 
     def hold(self, size: int) -> bool:
-        """Count bytes of a message that is not complete yet, or return False if the total limit would be exceeded."""
+        """Count bytes of an incomplete message; return False if this would exceed the total limit."""
         if self.used and self.used + size > self.total:
             self.refused += 1
             return False
@@ -42,12 +42,12 @@ class ByteBudget:
         return True
 
     def give_back(self, size: int) -> None:
-        """Count `size` fewer bytes that were counted by `hold`."""
+        """Subtract `size` bytes that `hold` has counted."""
         self.used -= size
 
 
 class ClientBudget:
-    """Bytes in flight of one client."""
+    """Bytes in flight for one client."""
 
     __slots__ = ("_budget", "used")
 
@@ -56,7 +56,7 @@ class ClientBudget:
         self.used = 0
 
     def take(self, size: int) -> bool:
-        """Count `size` more bytes and return True, or return False if a limit would be exceeded."""
+        """Add `size` bytes and return True, or return False if this would exceed a limit."""
         budget, used = self._budget, self.used
         if used and (used + size > budget.per_client or budget.used + size > budget.total):
             return False
@@ -65,7 +65,7 @@ class ClientBudget:
         return True
 
     def add(self, size: int) -> None:
-        """Count `size` more bytes, even if this exceeds a limit."""
+        """Add `size` bytes, even if this exceeds a limit."""
         self.used += size
         self._budget.used += size
 
@@ -76,7 +76,7 @@ class ClientBudget:
         return bool(self.used) and (self.used >= budget.per_client or budget.used >= budget.total)
 
     def give_back(self, size: int) -> None:
-        """Count `size` fewer bytes, because a message has been handled or written to its connection."""
+        """Subtract `size` bytes, because a message has been handled or written to its connection."""
         self.used -= size
         self._budget.used -= size
 

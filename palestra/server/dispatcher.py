@@ -356,7 +356,7 @@ class RateLimiter:
 
 
 def _is_retry(request: Reset | Step | Fork, session: Session) -> bool:
-    """Return whether a request has the id of the previous call and the same sequence number, or none."""
+    """Return whether a request has the previous call's id, and either the same sequence number or none."""
     return (
         bool(request.id) and request.id == session.last_id and (request.seq is None or request.seq == session.seq - 1)
     )

@@ -28,7 +28,7 @@ from palestra.server.sessions import Respond, Result
 log = logging.getLogger("palestra.server")
 MAX_UNSENT = 100_000  # maximum number of queued responses per client
 MAX_REQUESTS = 4_096  # maximum number of requests per message
-BACKLOG_PAUSE = 0.05  # seconds between two checks whether a client has read enough responses
+BACKLOG_PAUSE = 0.05  # seconds between checks of whether a client has read enough responses
 MAX_MESSAGE = 1 << 20  # maximum size of several responses in one message, in bytes
 _MEDIA_TYPES = (JSON, MSGPACK)
 _DECODE: dict[str, Any] = {m: protocol.decoder(m, list[Request] | Request) for m in _MEDIA_TYPES}
@@ -132,7 +132,7 @@ def _request_id(data: bytes | str, media_type: str) -> str:
 
 
 class LargeMessage:
-    """Large message, whose size counts until all of its requests have a response."""
+    """Large message, whose size counts toward the budget until all of its requests have a response."""
 
     __slots__ = ("_account", "_missing", "_size")
 

@@ -97,7 +97,7 @@ class HttpRequest:
         self._held += size
 
     def release(self) -> None:
-        """Count the body of the request no longer. May be called more than once."""
+        """Stop counting the request's body. May be called more than once."""
         self._account.give_back(self._held)
         self._held = 0
 

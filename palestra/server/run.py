@@ -112,7 +112,7 @@ def serve(
         buffer_per_client: Maximum size in MiB of the requests and responses in flight per token.
         memory: Maximum memory per worker in MiB.
         any_kwargs: Accept keyword arguments from clients even if they could be file paths on this machine.
-        debug: Send exception texts and tracebacks of environments to all clients. Otherwise, only clients of a
+        debug: Send exception texts and tracebacks from environments to all clients. Otherwise, only clients of a
             loopback address receive them, and the log contains them by session.
         drain: Seconds for which open sessions may continue after SIGTERM or Ctrl-C.
         node: Prefix for session names, for load balancers that route by path.

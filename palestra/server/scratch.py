@@ -1,4 +1,4 @@
-"""Temporary folder of a server, which the next server removes if this one is killed.
+"""A server's temporary folder, which the next server removes if this one is killed.
 
 The folder contains a file that its server locks. If another process can lock this file, the server no longer runs.
 Folders of other programs and users are never touched: a folder must have the right name, owner and permissions, and
@@ -40,7 +40,7 @@ class ScratchFolder:
 def remove_abandoned() -> None:
     """Remove the temporary folders of servers that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it was removed in the meantime, or may not be read
+        with suppress(OSError):  # the folder was removed in the meantime or cannot be read
             _remove_if_abandoned(folder)
 
 

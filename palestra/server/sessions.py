@@ -74,7 +74,7 @@ class Session:
         self.last_fingerprint = 0
         self.last_response: Result | SharedResponse | None = None
         self.last_media_type = ""
-        self.transcoded: tuple[bytes, bytes] | None = None  # a response, and the same in the other media type
+        self.transcoded: tuple[bytes, bytes] | None = None  # a response, and the same response in the other media type
         self.create_id = ""  # request id of the creation, to detect retries
         self.create_fingerprint = 0
         self.create_response: bytes | None = None

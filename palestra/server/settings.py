@@ -38,7 +38,7 @@ class Settings:
     max_body: int = 16 << 20
     buffer: int = 512 << 20  # maximum size of all requests and responses in flight
     buffer_per_client: int = 64 << 20
-    expose_errors: bool = False  # send exception texts and tracebacks of environments to clients
+    expose_errors: bool = False  # send exception texts and tracebacks from environments to clients
     threads: int = 64  # maximum number of concurrent slow calls per worker
     memory: int | None = None  # maximum memory per worker
 
@@ -73,7 +73,7 @@ class Settings:
 
     @property
     def session_quota(self) -> int | None:
-        """Maximum number of open sessions per client. By default, one of several tokens cannot use all sessions."""
+        """Maximum number of open sessions per client. By default, one of several clients cannot use all sessions."""
         if self.sessions_per_client is None and len(set(self.tokens.values())) > 1:
             return max(1, self.max_sessions // 2)
         return self.sessions_per_client

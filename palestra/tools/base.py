@@ -66,7 +66,7 @@ class Toolset:
         return self
 
     async def aopen(self, *, seed: int) -> Toolset:
-        """Do the same as `open` without blocking the event loop."""
+        """Like `open`, but without blocking the event loop."""
         if type(self).open is Toolset.open:
             return self
         return await in_thread(self.open, seed=seed)
@@ -75,7 +75,7 @@ class Toolset:
         """Release the episode's resources. Idempotent."""
 
     async def aclose(self) -> None:
-        """Do the same as `close` without blocking the event loop."""
+        """Like `close`, but without blocking the event loop."""
         if type(self).close is not Toolset.close:
             await in_thread(self.close)
 
@@ -174,7 +174,7 @@ class Tool(Toolset):
             return self._error_result(err)
 
     async def arun(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Do the same as `run` without blocking the event loop."""
+        """Like `run`, but without blocking the event loop."""
         values, error = check_arguments(arguments, self.parameters)
         if error is not None:
             return ToolResult(text=f"Error: {self.name}: {error}", ok=False, info={"error": "arguments"})

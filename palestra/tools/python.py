@@ -70,7 +70,10 @@ class PythonTool(Tool):
         return self._sandbox or shared_sandbox()
 
     def call(self, code: str) -> ToolResult:
-        """code: the Python code to run"""
+        """Run the code in the sandbox.
+
+        code: the Python code to run
+        """
         return self.to_tool_result(self.sandbox.run(code, limits=self.limits, echo=True, brief=True))
 
     async def acall(self, code: str) -> ToolResult:
@@ -115,7 +118,10 @@ class _EpisodePythonTool(PythonTool):
         self._session: SandboxSession | None = None
 
     def call(self, code: str) -> ToolResult:
-        """code: the Python code to run"""
+        """Run the code in the sandbox.
+
+        code: the Python code to run
+        """
         if self.stateful:
             self._session = self._session or self._replay_cells()
             with self._forget_lost_session():

@@ -40,8 +40,8 @@ def create_server(
 ) -> MCPServer[Any]:
     """Create the SDK's MCPServer without running it.
 
-    With `single`, the server has only one client, so its `step` tool takes no episode key. A call of the environment
-    that takes longer than `step_timeout` or `reset_timeout` seconds ends the episode with an error.
+    With `single`, the server has only one client, so its `step` tool takes no episode key. An environment call that
+    takes longer than `step_timeout` or `reset_timeout` seconds ends the episode with an error.
     """
     timeouts = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
     return _build(env_id, single=single, seed=seed, tools=tools, timeouts=timeouts, **kwargs)[0]

@@ -13,7 +13,7 @@ _numbers = itertools.count()
 
 
 class MemoryGroup:
-    """A control group for the programs of one template; `close` removes it.
+    """A control group for one template's programs; `close` removes it.
 
     Groups are used if this process may create them: as root with cgroup v1 or v2, or in a subtree of cgroup v2 that was
     delegated to the user (for example by systemd). Otherwise, `handle` is None, and only the template measures memory.
@@ -76,7 +76,7 @@ def _prefix() -> str:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the groups of hosts that were killed."""
+    """Remove groups that killed host processes left behind."""
     with contextlib.suppress(OSError):
         for path in parent.glob(f"{_prefix()}*"):
             pid = path.name.removeprefix(_prefix()).split("-")[0]

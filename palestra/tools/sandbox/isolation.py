@@ -102,7 +102,7 @@ def _hint() -> str:
 def command(interpreter: list[str], *, info: int, data: dict[str, int], hide_groups: bool) -> list[str]:
     """Return the bwrap command line. `data` maps paths in the sandbox to descriptors from which to read the files.
 
-    `hide_groups` creates a cgroup namespace, from inside which processes cannot be moved to groups of cgroup v2.
+    `hide_groups` creates a cgroup namespace, inside which processes cannot be moved to cgroup v2 groups.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:  # bubblewrap was uninstalled after the isolation level was determined

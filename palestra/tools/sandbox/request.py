@@ -1,4 +1,4 @@
-"""Request to the template: open the file descriptors it needs, and convert outcomes of programs to `Result`s."""
+"""Open the file descriptors for a request to the template, and convert program outcomes to `Result`s."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ProgramRequest:
                 outcome={"seconds": round(seconds, 6), "cpu": cpu},
             )
             results.append(result)
-        if limit_of_batch:  # the program exceeded it so far that the kernel killed the supervisor
+        if limit_of_batch:  # the program exceeded the limit by so much that the kernel killed the supervisor
             results.append(
                 self._result(b"", b"", limit=limit_of_batch, exit_code=None, signal_number=signal.SIGKILL, outcome={})
             )
@@ -152,7 +152,7 @@ class ProgramRequest:
     ) -> Result:
         size = self.limits.output
         out_cut, err_cut = len(out) > size, len(err) > size
-        if (out_cut or err_cut) and limit in ("", "disk"):  # output is written to files, and these count as disk
+        if (out_cut or err_cut) and limit in ("", "disk"):  # output is written to files, which count as disk space
             limit = "output"
         return Result(
             stdout=out[:size].decode("utf-8", "replace"),

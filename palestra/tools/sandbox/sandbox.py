@@ -152,7 +152,7 @@ class Sandbox:
         brief: bool = False,
         seed: int | None = None,
     ) -> Result:
-        """Do the same as `run` without blocking the event loop; canceling the call kills the program."""
+        """Like `run`, but without blocking the event loop; canceling the call kills the program."""
         warm, limits = self._checked(code), limits or self.limits
         job = pack_program(code, files, echo=echo, brief=brief, seed=seed)
         async with self._async_semaphore():
@@ -178,7 +178,7 @@ class Sandbox:
         seconds: float,
         finish: Callable[[ProgramRequest, bytes], T],
     ) -> T:
-        """Send a request, and return what `finish` makes of the reply; if the sandbox fails, send it again."""
+        """Send a request and return the result of `finish` for the reply; if the sandbox fails, send it again."""
         for attempt in range(_ATTEMPTS):
             template = self._acquire(warm)
             request = None

@@ -104,7 +104,7 @@ class SearchTool(Tool):
         return self._local(query)
 
     async def ahits(self, query: str) -> list[Hit]:
-        """Do the same as `hits` without blocking the event loop."""
+        """Like `hits`, but without blocking the event loop."""
         if self._remote is not None:
             return await wrap_future(on_tool_loop(self._remote.asearch(query, self.topk)))
         return await in_thread(self._local, query)
@@ -119,7 +119,7 @@ class SearchTool(Tool):
         return self._page(hit)
 
     async def apage(self, hit: Hit) -> list[Passage]:
-        """Do the same as `page` without blocking the event loop."""
+        """Like `page`, but without blocking the event loop."""
         if self._remote is not None:
             return await wrap_future(on_tool_loop(_remote_page(self._remote, hit)))
         return await in_thread(self._page, hit)

@@ -95,7 +95,7 @@ class BatchSupervisor:
             self._raise_setup_error()
             note = os.pread(process.note, 16, 0).decode("ascii", "replace")
             outcome["limit"] = outcome["limit"] or (note if outcome["exit"] else "")
-            size = int(self._limits["output"]) + 1  # one byte more than allowed, so that the host notices the excess
+            size = int(self._limits["output"]) + 1  # one byte more than allowed, so that the host detects the excess
             out, err = os.pread(process.out, size, 0), os.pread(process.err, size, 0)
         finally:
             for one in processes:
@@ -176,7 +176,7 @@ class BatchSupervisor:
                 handles = [process.stdin, process.out, process.err, process.note]
                 if process.link is not None:
                     handles.append(process.link.fileno())
-                # Numbers above all targets, so that no target overwrites a descriptor that is still needed.
+                # Use numbers above all targets, so that no target overwrites a descriptor that is still needed.
                 handles = [fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, LINK + 1) for handle in handles]
                 for target, handle in enumerate(handles):
                     os.dup2(handle, target, inheritable=target < CHANNEL)

@@ -1,4 +1,4 @@
-"""Confine a fork of the template with namespaces, a private directory and /proc, and limits, without privileges."""
+"""Confine a fork of the template: namespaces, private directory and /proc, resource limits, no privileges."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Confinement:
         if words is not None:
             address, self._filter_buffers = seccomp.filter_pointer(words)
             self._filter = [(libc.prctl, (seccomp.PR_SET_SECCOMP, seccomp.FILTER, address, 0, 0))]
-        # Whether a program cannot kill itself, so that a kill that no limit explains came from outside (`ending.py`).
+        # True if a program cannot kill itself, so that a kill without an exceeded limit came from outside (ending.py).
         self.kills_are_external = bool(self._filter)
         if level == "none":
             self.adopt_orphans()
@@ -167,13 +167,13 @@ class Confinement:
             (libc.unshare, (_NEWNS if self._filter else _NEWNS | _NEWIPC | _NEWUTS,)),
             (libc.mount, (b"tmpfs", HOME.encode(), b"tmpfs", _NOSUID | _NODEV, options)),
             *(step for path, relocated in self._covered for step in self._mount_again(path, relocated)),
-            # A read-only /proc refuses, among others, writing to oom_score_adj.
+            # A read-only /proc prevents, for example, writes to oom_score_adj.
             (libc.mount, (b"proc", b"/proc", b"proc", _RDONLY | _NOSUID | _NODEV | _NOEXEC, None)),
         ]
         if root:
             steps.append((_set_user, (uid,)))  # this drops all capabilities
         else:
-            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately; maps no user ids
+            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately, and maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
         # The limits are set after unshare, because a new user namespace inherits the limits of its creator.

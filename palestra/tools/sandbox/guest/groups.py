@@ -1,4 +1,4 @@
-"""Memory control groups (cgroups) for programs: a hard limit that covers all memory, including that of the kernel.
+"""Memory control groups (cgroups) for programs: a hard limit on all memory, including kernel memory.
 
 A program enters the group of its slot before it is confined. The group's limit is higher than the program's, because it
 also covers files, output and the interpreter's own pages; the limit itself is enforced by measuring (`usage.py`).
@@ -48,7 +48,7 @@ class SlotGroup:
         return 0
 
     def kills(self) -> tuple[bool, bool]:
-        """Return whether the kernel has killed a process of the group for lack of memory since the last call.
+        """Return whether the kernel has killed a process in the group for lack of memory since the last call.
 
         The second value states whether the limit of the group was the cause, not a lack of memory on the machine.
         """

@@ -124,19 +124,19 @@ def _rules(column: int) -> dict[int, _Code]:
         *[(_JUMP_IF_EQUAL, len(_FAMILIES) - i, 0, family) for i, family in enumerate(_FAMILIES)],
         (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
     ]
-    # Pages of a shared anonymous mapping stay allocated after they are unmapped, when no process counts them.
+    # Pages of a shared anonymous mapping stay allocated after they are unmapped, but count toward no process.
     rules[_MMAP[column]] = _refuse(("any bit", 3, _SHARED), ("any bit", 3, _ANONYMOUS))
     rules[_SETRLIMIT[column]] = _refuse(("equal", 0, _RLIMIT_CPU))
     rules[_PRLIMIT[column]] = [
         *_refuse(("pointer", 2, 0), ("equal", 1, _RLIMIT_CPU)),
-        *_refuse(("pointer", 2, 0), ("not equal", 0, 0)),  # limits of another process
+        *_refuse(("pointer", 2, 0), ("not equal", 0, 0)),  # would change another process's limits
     ]
-    rules[_PIDFD_SEND_SIGNAL[column]] = _refuse(("pointer", 2, 0))  # with a forged sender
+    rules[_PIDFD_SEND_SIGNAL[column]] = _refuse(("pointer", 2, 0))  # would have a forged sender
     return rules
 
 
 def _search(rules: list[tuple[int, _Code]]) -> _Code:
-    """Return a binary search for the call; when a filter is installed, the kernel evaluates it for every number."""
+    """Return a binary search for the call number, because the kernel evaluates a new filter for every number."""
     if len(rules) == 1:
         number, code = rules[0]
         return [(_JUMP_IF_EQUAL, 0, len(code), number), *code, (_RETURN, 0, 0, _ALLOW)]
@@ -157,7 +157,7 @@ def _refuse(*conditions: tuple[str, int, int]) -> _Code:
             code.append((_JUMP_IF_EQUAL, 0, _END, value))
         elif kind == "not equal":
             code.append((_JUMP_IF_EQUAL, _END, 0, value))
-        else:  # a pointer other than NULL: one of its halves is not 0
+        else:  # a pointer is not NULL if one of its halves is not 0
             code += [(_JUMP_IF_EQUAL, 0, 2, 0), (_LOAD, 0, 0, argument + 4), (_JUMP_IF_EQUAL, _END, 0, 0)]
     code.append((_RETURN, 0, 0, _ERROR | errno.EPERM))
     end = len(code) - 1

@@ -36,7 +36,7 @@ from palestra.tools.sandbox.guest.paths import HOME
 from palestra.tools.sandbox.guest.program import ProgramRunner
 from palestra.tools.sandbox.guest.usage import UsageMeter, all_usage, resident_memory
 
-MIN_WAITING, MAX_WAITING = 1, 5  # number of prepared processes; at the minimum, more are forked up to the maximum
+MIN_WAITING, MAX_WAITING = 1, 5  # numbers of waiting processes; at the minimum, more are forked up to the maximum
 
 
 class ProgramProcess:
@@ -55,7 +55,7 @@ class ProgramProcess:
         self.started = 0.0
         self.deadline: float | None = None
         self.limit = ""  # the limit for which the process was killed, if any
-        self.stopped = False  # the process was killed on request of the host
+        self.stopped = False  # the process was killed at the host's request
         self.meter: UsageMeter | None = None
 
     def run(self, message: bytes, handles: list[int], connection: socket.socket) -> None:

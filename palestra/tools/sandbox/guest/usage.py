@@ -50,7 +50,7 @@ class UsageMeter:
         """Measure the process tree with root `pid`; `inherited` bytes are the interpreter's and are not counted."""
         self._pid = pid
         self._inherited = inherited
-        self._own_cpu: dict[tuple[int, int], float] = {}  # highest measured value of each process, also after its exit
+        self._own_cpu: dict[tuple[int, int], float] = {}  # highest value per process, including exited ones
         self._ignores_since: float | None = None
         self.memory = 0  # bytes
         self.cpu = 0.0  # seconds
@@ -78,13 +78,13 @@ class UsageMeter:
             if process.ignores_children and self._ignores_since is None:
                 self._ignores_since = now
         running = sum(process.own_cpu + process.children_cpu for _, process in processes)
-        # If exited children are not waited for, no process has their CPU time: count the time that passed instead.
+        # If exited children are not waited for, no process has their CPU time, so count the elapsed time instead.
         passed = 0.0 if self._ignores_since is None else now - self._ignores_since
         self.cpu = max(self.cpu, running, sum(self._own_cpu.values()), passed)
 
 
 def _proportional_memory(pid: int, resident: int) -> int:
-    """Return the bytes of a process, where each page is divided by the number of processes that share it."""
+    """Return a process's memory in bytes; a page that n processes share counts as 1/n of a page."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as file:  # noqa: PTH123
             for line in file:
