@@ -35,7 +35,7 @@ class Backend(ABC):
 
     @abstractmethod
     def watch(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` in `loop` whenever `collect(0)` may return replies. Return a function that ends the calls."""
+        """Call `callback` in `loop` whenever `collect(0)` may return replies. Return a function that stops this."""
 
     @abstractmethod
     def close(self) -> None:

@@ -78,7 +78,7 @@ class RunSummary:
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """Plan of an evaluation: its suite and agent."""
+        """An evaluation's plan: its suite and agent."""
         value = self.settings.get("plan")
         return value if isinstance(value, dict) else {}
 

@@ -131,7 +131,7 @@ def _parse_call(text: str) -> tuple[str, dict[str, Any]]:
     try:
         call = ast.parse(f"f({rest}", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(item.arg is None for item in call.keywords):
-            raise ValueError("keywords are written name=value")
+            raise ValueError("keyword arguments must be written as name=value")
         return name, {str(item.arg): ast.literal_eval(item.value) for item in call.keywords}
     except (SyntaxError, ValueError) as err:
         raise BadValue(f"the wrapper {text!r} cannot be read: {err}. Write for example Horizon(turns=5).") from err

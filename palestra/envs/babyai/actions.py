@@ -61,7 +61,7 @@ def next_to(pos: Pos, cells: set[Pos]) -> bool:
 
 
 def path_to(start: Pos, facing: int, target: Pos, floor: set[Pos], *, onto: bool = False) -> list[int] | None:
-    """Return the shortest moves over `floor` that end facing `target` or, with `onto`, standing on it."""
+    """Return the shortest sequence of moves over `floor` that ends facing `target` or, with `onto`, standing on it."""
     first = (start, facing)
     previous: dict[tuple[Pos, int], tuple[tuple[Pos, int], int] | None] = {first: None}
     queue = deque([first])

@@ -25,7 +25,7 @@ _CONSTANT = {
     "PickupDistDebug": 0.045,
     "OneRoomS20": 0.25,
 }
-# An action can be a whole path, such as "go to red ball 1", so that random actions often complete simple missions.
+# An action can be a whole path, such as "go to red ball 1", so random actions often complete simple missions.
 _EASY = frozenset(
     {
         "GoTo",

@@ -22,9 +22,9 @@ _GENERATORS = {
     "Repair": ("repair:Repair", "fix the bugs in a program, graded by hidden tests"),
 }
 
-# The random player of Repair adds another bug, which sometimes removes the first one.
+# Repair's random player adds another bug, which sometimes fixes the first one.
 _RANDOM = {("Repair", "easy"): 0.13, ("Repair", "random"): 0.05}
-_CONSTANT = {("Algorithms", "hard"): 0.004}  # the same problem occurs twice in a few hundred
+_CONSTANT = {("Algorithms", "hard"): 0.004}  # the same problem occurs twice in a few hundred episodes
 
 _GENERATED_SPECS = [
     EnvSpec(

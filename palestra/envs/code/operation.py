@@ -1,4 +1,4 @@
-"""Operations of generated programs, each defined by an instruction in English and by Python code."""
+"""Operations in generated programs, each defined by an English instruction and Python code."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class _Selection:
 
 
 def open_dated_rows(source: Source, start: str | None, end: str | None) -> Rows:
-    """Load the rows of a source with a `contest_date` between two dates."""
+    """Load a source's rows that have a `contest_date` between two dates."""
     rows = open_rows(source)
     if start is None and end is None:
         return rows

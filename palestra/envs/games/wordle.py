@@ -120,7 +120,7 @@ def mark(guess: str, word: str) -> str:
 
 
 def _limit_marks(line: str, guess: str, word: str) -> str:
-    """Change surplus yellow marks of repeated letters to X, from right to left.
+    """Change surplus yellow marks on repeated letters to X, from right to left.
 
     Afterwards, a letter has at most as many green and yellow marks as it has occurrences in the word.
     """

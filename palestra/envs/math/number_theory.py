@@ -290,7 +290,7 @@ def _congruence(rng: Random, digits: int) -> QuestionAnswer:
     x = rng.randrange(m)
     b = a * x % m
     if rng.random() < 0.15 and shared > 1:
-        b = (b + rng.randint(1, shared - 1)) % m  # makes b no longer a multiple of the common divisor
+        b = (b + rng.randint(1, shared - 1)) % m  # ensures that b is not a multiple of the common divisor
     solvable = b % shared == 0
     top = m - 1
     if solvable and rng.random() < 0.5:

@@ -169,7 +169,7 @@ class _FastLife:
         return getattr(self._cellpylib, name)
 
     def evolve2d(self, cells: Any, *, timesteps: int, apply_rule: Any, memoize: Any) -> Any:
-        """Return the boards of all time steps; the neighborhood wraps around at the edges."""
+        """Return the boards at all time steps; the neighborhood wraps around at the edges."""
         import numpy as np
 
         del apply_rule, memoize  # the only caller uses Conway's rule

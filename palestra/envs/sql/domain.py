@@ -63,7 +63,7 @@ class Question:
     alternative: str = ""
     ordered: bool = False
     level: str = ""
-    key: tuple[Any, ...] = ()  # questions with the same key are the same task, whatever the data
+    key: tuple[Any, ...] = ()  # questions with the same key are the same task, regardless of the data
     split: str | None = None
 
 

@@ -34,5 +34,5 @@ def _normalized(row: Mapping[str, Any], column: str) -> Any:
     try:
         cell = get_cell(row, column)
     except BadValue:
-        return None  # reported if this row is used
+        return None  # an error is raised when this row is used
     return " ".join(cell.split()).casefold() if isinstance(cell, str) else cell

@@ -59,7 +59,7 @@ class Ingredient:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Recipe:
-    """A recipe that turns ingredients into `count` of an item."""
+    """A recipe that turns ingredients into one or more copies of an item."""
 
     item: str
     count: int

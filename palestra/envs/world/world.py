@@ -162,7 +162,7 @@ class World:
         return self.province_capital(provinces[self.random_bytes("country", country)[0] % len(provinces)])
 
     def river_of(self, city: int) -> int | None:
-        """Return the river of the city's country on which the city lies, or None."""
+        """Return the river that flows through a city, or None."""
         rivers = self.rivers_of.of(self.country_of_city(city))
         drawn = self.random_bytes("city river", city)
         return rivers[drawn[0] % len(rivers)] if rivers and drawn[1] >= 40 else None
