@@ -44,10 +44,10 @@ def accepted_keywords(cls: type) -> frozenset[str] | None:
 
 
 def _reject_keywords(cls: type, kwargs: dict[str, Any], accepted: frozenset[str]) -> None:
-    from difflib import get_close_matches
+    from palestra.suggestions import suggest
 
     unknown = sorted(set(kwargs) - accepted)
-    candidates = [match for name in unknown for match in get_close_matches(name, accepted, n=1)]
+    candidates = [match for name in unknown if (match := suggest(name, sorted(accepted)))]
     hint = f" Did you mean {', '.join(candidates)}?" if candidates else ""
     keywords = f" Its keywords are: {', '.join(sorted(accepted))}." if accepted else " It has no keywords."
     raise UnknownKeyword(f"{cls.__name__} has no keyword {', '.join(unknown)}.{hint}{keywords}")

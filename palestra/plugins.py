@@ -14,12 +14,12 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from palestra.errors import BadValue, UsageError
+from palestra.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -100,8 +100,7 @@ class PluginRegistry(Generic[T]):
 
     def _unknown(self, name: str) -> str:
         names = self.names()
-        close = get_close_matches(name.lower().replace("-", "_").replace("++", "_pp"), names, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, names)
         return f"no {self.kind} named {name!r}.{hint} Available: {', '.join(names)}; add one with {self.add_with}"
 
 

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import NoReturn
 
 from palestra import __version__
@@ -35,6 +34,8 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
     "search-index": "Build a search index from JSONL files, text files or folders.",
     "search-serve": "Serve a search index over HTTP.",
     "world": "Generate a fictional encyclopedia and questions about it.",
+    "new-env": "Write a package with a working environment, an expert and a test, to be adapted.",
+    "completion": "Print a script that completes verbs and options in a shell.",
     "doctor": "Check which features work on this machine and print how to enable the others.",
 }
 
@@ -43,7 +44,9 @@ MAX_EXIT_SECONDS = 4.0
 
 _EPILOG = """\
 examples:
-  palestra envs                                        list all environments
+  palestra envs                                        list the families of environments
+  palestra envs sudoku                                 find environments
+  palestra new-env my-puzzles                          start a package with your own environment
   palestra play game:Sudoku-v0-easy                    play an environment yourself
   palestra play game:Wordle-v0-hard --agent expert --seed 7
   palestra check 'game:Sudoku-*'                       test environments
@@ -74,20 +77,52 @@ def build_parser(verbs: Collection[str] = VERBS) -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
     for name, summary in VERBS.items():
+        module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}") if name in verbs else None
+        common = getattr(module, "COMMON_OPTIONS", ())
         verb = subparsers.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+            name,
+            help=summary,
+            description=summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            add_help=not common,
         )
-        if name in verbs:
-            module = importlib.import_module(f"palestra.cli.{name.replace('-', '_')}")
+        if module is not None:
+            if common:
+                _add_short_help(verb, common)
             module.add_arguments(verb)
             verb.set_defaults(run=module.run, parser=verb)
     return parser
 
 
+def _add_short_help(parser: argparse.ArgumentParser, common: Collection[str]) -> None:
+    """Add `--help`, which describes only the options in `common`, and `--help-all`."""
+
+    class ShortHelp(argparse.Action):
+        def __call__(self, *_: object) -> NoReturn:
+            hidden = 0
+            for action in parser._actions:
+                if action.option_strings and not common & set(action.option_strings):
+                    action.help = argparse.SUPPRESS
+                    hidden += 1
+            print(parser.format_help(), end="")
+            print(f"\n{hidden} further options are listed by `{parser.prog} --help-all`.")
+            parser.exit()
+
+    common = {*common, "--help", "--help-all"}
+    parser.add_argument("-h", "--help", action=ShortHelp, nargs=0, help="Describe the most common options and exit.")
+    parser.add_argument("--help-all", action="help", help="Describe all options and exit.")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    parser = build_parser([word for word in argv if not word.startswith("-")][:1])
+    words = [word for word in argv if not word.startswith("-")][:1]
+    parser = build_parser(words)
+    if words and words[0] not in VERBS:
+        from palestra.suggestions import did_you_mean
+
+        hint = did_you_mean(words[0], VERBS) or " `palestra --help` lists the verbs."
+        parser.error(f"there is no verb {words[0]!r}.{hint}")
     args, unknown = parser.parse_known_args(argv)
     if unknown:
         _reject(unknown, getattr(args, "parser", parser))
@@ -147,8 +182,10 @@ def entry_point() -> NoReturn:
 
 def _reject(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn:
     """Exit with an error that lists the unknown arguments and suggests the most similar option."""
+    from palestra.suggestions import suggest
+
     options = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
     flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
-    candidates = get_close_matches(flag, options, n=1)
-    hint = f". Did you mean {candidates[0]}?" if candidates else ""
+    candidate = suggest(flag, options) if flag else None
+    hint = f". Did you mean {candidate}?" if candidate else ""
     parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

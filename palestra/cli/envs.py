@@ -1,15 +1,36 @@
-"""`palestra envs`: list environments as a table or as JSON."""
+"""`palestra envs`: list environment families, or environments as a table or as JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
+from collections.abc import Sequence
 from itertools import groupby
+from textwrap import shorten
 
-from palestra.cli.env_options import add_import, expand_names
-from palestra.registry import resolve_spec
+from palestra.cli.env_options import add_import, expand_names, is_pattern
+from palestra.errors import UnknownEnv
+from palestra.registry import list_envs, resolve_spec
 from palestra.spec import RATES_REASONS, EnvSpec
+from palestra.suggestions import did_you_mean
 
+FAMILIES = {  # family -> one line for the overview
+    "game": "puzzles and guessing games with several turns",
+    "math": "arithmetic, word problems and data sets of mathematics problems",
+    "code": "programs that are graded by hidden tests",
+    "qa": "questions about a generated encyclopedia and question data sets",
+    "logic": "logic puzzles",
+    "rg": "reasoning tasks of the library reasoning-gym",
+    "eval": "published evaluation sets, which are downloaded",
+    "babyai": "instructions in a grid world",
+    "textcraft": "crafting with Minecraft recipes",
+    "webshop": "buying a product that fits an instruction",
+    "sciworld": "science experiments in a text world (needs Java)",
+    "sql": "questions about databases, answered by queries",
+    "search": "multi-hop questions, answered with a search engine",
+}
 PLAYERS = ("expert", "random", "echo", "constant")
 _REASONS = {
     "few_answers": "the task has few possible answers, so players without skill solve many episodes.",
@@ -19,11 +40,13 @@ _REASONS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "ids",
+        "names",
         nargs="*",
         metavar="ENV",
-        help="Environments to list: an id, a family such as game:, or a pattern such as '*-easy' (default: all).",
+        help="Environments to list: an id, a family such as game:, a pattern such as '*-easy', or words that occur in "
+        "the id or the description (default: an overview of the families).",
     )
+    parser.add_argument("--all", action="store_true", help="List every environment in every family.")
     parser.add_argument(
         "--json", action="store_true", help="Print the complete specification of each environment as JSON."
     )
@@ -31,11 +54,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    specs = [resolve_spec(name) for name in expand_names(args.ids)]
+    if not (args.names or args.all or args.json):
+        _print_families()
+        return 0
+    specs = [resolve_spec(name) for name in list_envs()] if args.all or not args.names else _find(args.names)
     if args.json:
         print(json.dumps([spec.to_json() for spec in specs], indent=2))
-        return 0
+    else:
+        _print_table(specs)
+    return 0
+
+
+def _find(names: Sequence[str]) -> list[EnvSpec]:
+    """Return the environments for the ids and patterns in `names` that contain all other words."""
+    words = [name.lower() for name in names if ":" not in name and not is_pattern(name)]
+    selected = [name for name in names if ":" in name or is_pattern(name)]
+    specs = [resolve_spec(name) for name in expand_names(selected)]
+    found = [spec for spec in specs if all(word in f"{spec.id} {spec.summary}".lower() for word in words)]
+    if not found:
+        known = {part for spec in specs for part in (spec.parts.family, spec.parts.name)}
+        hint = "".join(dict.fromkeys(did_you_mean(word, sorted(known)) for word in words))
+        given = " and ".join(map(repr, words))
+        raise UnknownEnv(f"no environment contains {given}.{hint} `palestra envs` lists all families.")
+    return found
+
+
+def _print_families() -> None:
+    families: dict[str, list[str]] = {}
+    for name in list_envs():
+        families.setdefault(name.partition(":")[0], []).append(name)
+    width = max(map(len, families)) + 1
+    for family, names in families.items():
+        text = FAMILIES.get(family) or resolve_spec(names[0]).summary
+        print(f"{family + ':':<{width}}  {len(names):>5}  {text}")
+    count = sum(map(len, families.values()))
+    print(f"\n{count} environments in {len(families)} families. List one family with `palestra envs game:`,")
+    print("search with `palestra envs sudoku`, and list everything with `palestra envs --all`.")
+
+
+def _print_table(specs: Sequence[EnvSpec]) -> None:
     width = max(len(spec.id) for spec in specs)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for family, group in groupby(specs, key=lambda spec: spec.parts.family):
         members = list(group)
         print(f"{family} ({len(members)})")
@@ -43,7 +102,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"  {'id':<{width}}  {'turns':>6}{header}  task")
         for spec in members:
             rates = "".join(f"  {_rate(getattr(spec, f'{player}_success')):>8}" for player in PLAYERS)
-            print(f"  {spec.id:<{width}}  {_turns(spec):>6}{rates}  {spec.summary}{_labels(spec)}")
+            line = f"  {spec.id:<{width}}  {_turns(spec):>6}{rates}  "
+            task = f"{spec.summary}{_labels(spec)}"
+            print(line + (shorten(task, max(20, columns - len(line)), placeholder=" ...") if columns else task))
         print()
     print("expert, random: success rates of the reference solver and of the random player.")
     print("echo, constant: success rates of replies that copy a part of the prompt or are always the same.")
@@ -53,7 +114,6 @@ def run(args: argparse.Namespace) -> int:
     if any(spec.needs_data for spec in specs):
         print("[data]: needs a dataset, which is downloaded, or read from a file with --set path=FILE.")
     print("Play an environment with `palestra play ENV`; test it with `palestra check ENV`.")
-    return 0
 
 
 def _labels(spec: EnvSpec) -> str:

@@ -19,6 +19,7 @@ from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import given_options, quiet_libraries
 from palestra.concurrency import run_sync
 from palestra.errors import BadValue
+from palestra.suggestions import did_you_mean
 
 __all__ = ["add_arguments", "run"]
 
@@ -71,10 +72,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plugin_agent(name: str) -> str:
-    """Return `module:name` for the name of a plug-in agent, and any other name unchanged."""
-    from palestra.plugins import entry_point_value
+    """Return `module:name` for the name of a plug-in agent, and the name of another agent unchanged."""
+    from palestra.plugins import available, entry_point_value
 
-    return name if name in ("expert", "random") or ":" in name else entry_point_value("agents", name) or name
+    players = ("expert", "random")
+    if name in players or ":" in name or "/" in name or Path(name).exists():
+        return name
+    plugin = entry_point_value("agents", name)
+    if plugin is None:
+        known = [*players, *available("agents")]
+        raise BadValue(
+            f"there is no agent {name!r}.{did_you_mean(name, known)} Agents: {', '.join(known)}, or module:name for a "
+            "function or class of your own. For a language model, use --model."
+        )
+    return plugin
 
 
 def selected_suite(args: argparse.Namespace) -> Suite:

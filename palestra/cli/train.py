@@ -45,12 +45,18 @@ TITLES = {
     "eval": "evaluation [eval]",
     "run": "run [run]",
 }
+COMMON_OPTIONS = (  # described by --help; --help-all describes all options
+    *("--env", "--tools", "--horizon", "--model", "--lora-rank", "--episodes", "--group-size", "--max-tokens"),
+    *("--engine", "--algorithm", "--gamma", "--lr", "--eval-every", "--target", "--out", "--seed", "--steps"),
+    *("--device", "--resume", "--overwrite", "--dry-run"),
+)
 _EPILOG = """\
 examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
   palestra train --env math:Math12K --tools python --model Qwen/Qwen3-1.7B --algorithm grpo
   palestra train --env game:Sudoku-v0-easy --model Qwen/Qwen3-1.7B --gamma 0.9 --horizon 5,10,15@100
   palestra train recipe.toml --lr 3e-4                                     override a setting of the recipe
+  palestra train recipe.toml --dry-run                                     print the settings, memory and time
   palestra train --out runs/a --resume --steps 200                         continue with the settings of runs/a
 
 Run the same command again to continue an interrupted run. docs/training.md describes the files of a run.
@@ -89,6 +95,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     output.add_argument("--quiet", action="store_true", help="Print only error messages.")
     output.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="Print the settings and an estimate of memory and time, without training.",
+    )
+    output.add_argument(
         "--report", action="store_true", help="Rebuild the report of the run in --out without training."
     )
 
@@ -102,6 +113,9 @@ def run(args: argparse.Namespace) -> int:
     for name in {**config.env.weights, **dict.fromkeys(config.eval.env)}:
         if "://" not in name:
             get_spec(name)  # raises UnknownEnv before the model is loaded
+    if args.dry_run:
+        _print_plan(config)
+        return 0
     if os.environ.get("RANK", "0") != "0":  # under torchrun only rank 0 locks the folder and prints output
         _train(config, view=console.Silent(), overwrite=args.overwrite, report=False)
         return 0
@@ -246,6 +260,23 @@ def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: 
         raise StoreFailed(
             f"{where}{err.strerror or err}. Run the same command again to continue from the last checkpoint"
         ) from err
+
+
+def _print_plan(config: TrainConfig) -> None:
+    """Print the resolved settings as a recipe, and an estimate of what the run needs."""
+    for module in ("torch", "transformers"):
+        require(module, extra="train")
+    quiet_libraries()
+    from palestra.training.estimate import estimate
+
+    for section, values in config.to_dict().items():
+        if isinstance(values, Mapping):
+            print(f"[{section}]")
+            for name, value in values.items():
+                print(f"{name} = {json.dumps(value)}")
+            print()
+    print("\n".join(estimate(config).lines(config.run.steps)))
+    print(f"folder: {config.folder}")
 
 
 def _report(folder: Path, *, picture: bool = True, log: Any = lambda _: None) -> None:

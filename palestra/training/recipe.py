@@ -11,7 +11,6 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.algorithms.registry import algorithm_names, get_algorithm, make_config, options_of, register
 from palestra.errors import BadValue
 from palestra.options import flat_name, kind_of
+from palestra.suggestions import did_you_mean
 from palestra.training.config import TrainConfig
 from palestra.training.config_values import auto_value
 from palestra.training.sections import SECTIONS
@@ -136,10 +136,7 @@ def make_section(name: str, table: Mapping[str, Any]) -> Any:
     known = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
     for key in table:
         if key not in known:
-            close = get_close_matches(key, known, n=1)
-            hint = f" Did you mean {close[0]}?" if close else ""
-            if key in FLAT:
-                hint = f" It is a setting of [{FLAT[key][0]}]."
+            hint = f" It is a setting of [{FLAT[key][0]}]." if key in FLAT else did_you_mean(key, known)
             raise BadValue(
                 f"[{name}] has no setting {key!r}.{hint} Its settings: {', '.join(dict.fromkeys(known.values()))}."
             )
@@ -176,6 +173,4 @@ def _unknown(key: str, kind: type[Algorithm[Any]]) -> str:
     if owners:
         return f"{kind.name} has no option {key!r}; it is an option of {', '.join(owners)}"
     known = [*FLAT, *options_of(kind), "algorithm"]
-    close = get_close_matches(key, known, n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"no setting named {key!r}.{hint} `palestra train --help` lists all settings."
+    return f"no setting named {key!r}.{did_you_mean(key, known)} `palestra train --help-all` lists all settings."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 
 import palestra
 from palestra.cli import VERBS, main
+from palestra.cli.envs import FAMILIES
+from palestra.registry.specs import CATALOGS
 
 
 def palestra_cli(*args: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -43,7 +46,7 @@ def test_version() -> None:
 
 
 def test_envs_lists_every_id() -> None:
-    table = palestra_cli("envs").stdout
+    table = palestra_cli("envs", "--all").stdout
     for env_id in palestra.list_envs():
         assert env_id in table
     row = next(line for line in table.splitlines() if "logic:Rules-v0-d2 " in line)
@@ -51,6 +54,22 @@ def test_envs_lists_every_id() -> None:
     rates = (spec.expert_success, spec.random_success, spec.echo_success, spec.constant_success)
     assert row.split()[2:6] == [f"{rate:.3f}" for rate in rates]
     assert row.endswith(f"[{spec.rates_reason}]")
+
+
+def test_envs_overview_counts_families(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs"]) == 0
+    rows = {line.split(":")[0]: line for line in capsys.readouterr().out.splitlines() if re.match(r"\w+: ", line)}
+    assert list(rows) == list(CATALOGS)
+    assert set(FAMILIES) == set(CATALOGS)
+    assert f" {len(palestra.list_envs('game'))}  {FAMILIES['game']}" in rows["game"]
+
+
+def test_envs_by_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["envs", "SUDOKU", "grid", "--json"]) == 0
+    found = [spec["id"] for spec in json.loads(capsys.readouterr().out)]
+    assert found == [f"game:Sudoku-v0-{level}" for level in ("easy", "hard", "random")]
+    assert main(["envs", "sudoko"]) == 2
+    assert "Did you mean Sudoku?" in capsys.readouterr().err
 
 
 def test_envs_as_json_and_by_pattern() -> None:
@@ -198,7 +217,7 @@ def test_check_reports_a_violation_and_fails() -> None:
         (["play", "game:Sudoku-v0-easy", "--set", "clues"], "--set takes KEY=VALUE"),
         (["play", "game:Sudoku-v0-easy", "--env-kwargs", "[1]"], "--env-kwargs must be a JSON object"),
         (["play", "game:Sudoku-v0-easy", "--env-kwargs", "{"], "--env-kwargs must be a JSON object"),
-        (["play", "game:Sudoku-v0-easy", "--tools", "pyhton"], "Did you mean 'python'"),
+        (["play", "game:Sudoku-v0-easy", "--tools", "pyhton"], "Did you mean python?"),
         (["play", "game:Sudoku-v0-easy", "--wrappers", "Horizn"], "no wrapper 'Horizn'"),
         (["play", "game:Sudoku-v0-easy", "--import", "no_such_module"], "no module named 'no_such_module'"),
         (["play", "no_such_module:Env"], "neither a family of environments nor a module"),
@@ -208,7 +227,7 @@ def test_check_reports_a_violation_and_fails() -> None:
         (["check", "game:Nothing*"], "no environment matches"),
         (["check", "nothing:"], "no family 'nothing'"),
         (["check"], "the following arguments are required"),
-        (["plya", "game:Sudoku-v0-easy"], "invalid choice: 'plya'"),
+        (["plya", "game:Sudoku-v0-easy"], "there is no verb 'plya'. Did you mean play?"),
     ],
 )
 def test_usage_errors_print_one_sentence_and_exit_with_2(args: list[str], words: str) -> None:

@@ -63,7 +63,7 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         ([], "name at least one environment"),
         (["--env", "game:Sudokku-v0-easy"], "Did you mean game:Sudoku-v0-easy"),
         (["--env", f"{GAME}=much"], "--env takes NAME or NAME=WEIGHT"),
-        (["--env", GAME, "--algo", "grop"], "no algorithm named 'grop'. Did you mean 'grpo'?"),
+        (["--env", GAME, "--algo", "grop"], "no algorithm named 'grop'. Did you mean grpo?"),
         (["--env", GAME, "--horizon", "5,10"], "needs the number of steps per stage"),
         (["--env", GAME, "--group-size", "7"], "multiple of group_size"),
         (["none.toml"], "the recipe none.toml does not exist"),

@@ -53,5 +53,5 @@ def test_entry_points_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unknown_name_lists_the_available_ones() -> None:
-    with pytest.raises(BadValue, match=r"no engine named 'lokal'. Did you mean 'local'\? Available: local, openai"):
+    with pytest.raises(BadValue, match=r"no engine named 'lokal'. Did you mean local\? Available: local, openai"):
         get_engine("lokal")

@@ -36,7 +36,7 @@ def test_a_function_is_a_grader() -> None:
 def test_usage_errors_raise() -> None:
     with pytest.raises(BadValue, match="already exists"):
         register_grader("math", grade_length)
-    with pytest.raises(BadValue, match="no grader named 'maths'. Did you mean 'math'"):
+    with pytest.raises(BadValue, match="no grader named 'maths'. Did you mean math"):
         get_grader("maths")
     with pytest.raises(BadValue, match="must be callable"):
         register_grader("broken", 5)  # type: ignore[arg-type]

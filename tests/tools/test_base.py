@@ -130,7 +130,7 @@ def test_missing_docstrings_hints_and_names() -> None:
         tool(untyped)
     with pytest.raises(BadValue, match="must be JSON values"):
         tool(odd)
-    with pytest.raises(BadValue, match="no tool named 'pyton'. Did you mean 'python'"):
+    with pytest.raises(BadValue, match="no tool named 'pyton'. Did you mean python"):
         make_toolset("pyton")
     with pytest.raises(BadValue, match="must be a name, a Tool or a function"):
         make_toolset(5)  # type: ignore[arg-type]

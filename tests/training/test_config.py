@@ -117,7 +117,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "data": "x"}, "it is an option of agentevol, sft, dpo"),
         ({}, "name at least one environment"),
         ({"algorithm": "sft"}, "sft trains on stored trajectories"),
-        ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean 'grpo'"),
+        ({"env": GAME, "algorithm": "grop"}, "no algorithm named 'grop'. Did you mean grpo"),
         ({"env": GAME, "steps": 0}, "steps must be at least 1"),
         ({"env": GAME, "steps": "5"}, "steps must be of type int"),
         ({"env": GAME, "steps": True}, "steps must be of type int"),

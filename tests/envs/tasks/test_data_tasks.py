@@ -267,7 +267,7 @@ def test_a_function_of_the_user_grades(family: str, grader: Any, tmp_path: Path)
     row = {"problem": "?", "answer": "Paris"}
     assert graded(family, row, r"\boxed{the great city of Paris}", tmp_path, grader=grader)
     assert not graded(family, row, r"\boxed{London}", tmp_path, grader=grader)
-    with pytest.raises(BadValue, match="no grader named 'mathh'. Did you mean 'math'"):
+    with pytest.raises(BadValue, match="no grader named 'mathh'. Did you mean math"):
         palestra.make(f"{family}:File-v0", path=tmp_path / "one.jsonl", grader="mathh")
 
 

@@ -1,0 +1,181 @@
+"""Estimate a training run's memory and time from its settings, without training: `palestra train --dry-run`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from palestra.engines.default_model import default_model, default_tokenizer
+from palestra.engines.model_folders import model_folder
+from palestra.errors import BadValue
+from palestra.optional import require
+from palestra.registry import EnvFactory
+from palestra.training.config import TrainConfig
+from palestra.training.memory import activation_bytes
+from palestra.training.policy import weight_dtype
+from palestra.types import text_of
+
+EFFICIENCY = 0.3  # assumed speed of training and sampling, relative to a large matrix product
+PROBE_SECONDS = 0.2
+USED_TOKENS = 0.5  # assumed fraction of the maximum number of tokens that episodes use
+TURN_TOKENS = 24  # assumed number of tokens per observation and of the template's tokens per turn
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What a run is expected to need; memory in bytes."""
+
+    parameters: int
+    trainable: int
+    dtype: str
+    device: str
+    memory: dict[str, int]
+    device_memory: int | None  # total memory of the GPU; None on the CPU
+    prompt_tokens: int
+    turns: int
+    sampled_tokens: int  # per step, at most
+    trained_tokens: int  # per step, at most
+    step_seconds: float
+
+    def lines(self, steps: int) -> list[str]:
+        """Return the estimate as lines of text."""
+        total = sum(self.memory.values())
+        parts = ", ".join(f"{name} {_size(count)}" for name, count in self.memory.items() if count)
+        limit = "" if self.device_memory is None else f" of {_size(self.device_memory)}"
+        trained = "all are trained" if self.trainable == self.parameters else f"{self.trainable:,} are trained"
+        most = f"{self.sampled_tokens:,} sampled and {self.trained_tokens:,} trained tokens"
+        step, run = _duration(self.step_seconds), _duration(steps * self.step_seconds)
+        return [
+            f"model: {self.parameters:,} parameters in {self.dtype} on {self.device}; {trained}",
+            f"memory: about {_size(total)}{limit} ({parts})",
+            f"episodes: prompts of about {self.prompt_tokens:,} tokens, at most {self.turns} turns",
+            f"tokens per step: at most {most}",
+            f"time: roughly {step} per step, {run} for {steps} steps, without environments and evaluations",
+        ]
+
+
+def estimate(config: TrainConfig) -> Estimate:
+    """Estimate the memory and time of a run with these settings."""
+    device = config.run.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype_name = weight_dtype(config, device)
+    dtype = getattr(torch, dtype_name)
+    model, tokenizer = _empty_model(config, dtype)
+    parameters = sum(p.numel() for p in model.parameters())
+    trainable = _adapter_size(model, config) if config.model.lora_rank else parameters
+    config = config.with_max_tokens(tokenizer)
+
+    prompt, turns = _episode(config, tokenizer)
+    episodes = config.sampling.episodes
+    sampled = episodes * turns * config.sampling.max_tokens
+    length = prompt + turns * (config.sampling.max_tokens + TURN_TOKENS)
+    trained = episodes * length * config.optimizer.epochs
+    work = 2 * parameters * (sampled + episodes * length) + 6 * parameters * trained
+    return Estimate(
+        parameters=parameters,
+        trainable=trainable,
+        dtype=dtype_name,
+        device=device,
+        memory=_memory(config, model, parameters, trainable, length),
+        device_memory=torch.cuda.mem_get_info()[1] if device == "cuda" else None,
+        prompt_tokens=prompt,
+        turns=turns,
+        sampled_tokens=sampled,
+        trained_tokens=trained,
+        step_seconds=USED_TOKENS * work / (EFFICIENCY * _speed(device, dtype)),
+    )
+
+
+def _empty_model(config: TrainConfig, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return a model without weights, of the configured shape, and its tokenizer."""
+    if not config.model.trained:
+        return default_model(config.model.name.partition(":")[2])[0], default_tokenizer()
+    transformers = require("transformers", extra="train")
+    source = model_folder(config.model.name)
+    try:
+        shape = transformers.AutoConfig.from_pretrained(source)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as err:
+        raise BadValue(f"the model {config.model.name!r} could not be read: {str(err).partition(chr(10))[0]}") from err
+    with torch.device("meta"):
+        return transformers.AutoModelForCausalLM.from_config(shape, dtype=dtype), tokenizer
+
+
+def _adapter_size(model: Any, config: TrainConfig) -> int:
+    targets = {name.strip() for name in config.model.lora_targets.split(",") if name.strip()}
+    linears = [
+        module
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and (name.rpartition(".")[2] in targets if targets else name != "lm_head")
+    ]
+    return sum(config.model.lora_rank * (linear.in_features + linear.out_features) for linear in linears)
+
+
+def _episode(config: TrainConfig, tokenizer: Any) -> tuple[int, int]:
+    """Return the length of the longest first prompt in tokens, and the maximum number of turns."""
+    prompt = turns = 0
+    horizon = next(reversed(config.env.schedule.stages), None)
+    for name in config.env.weights:
+        env = EnvFactory.of(name, kwargs=config.env.kwargs, wrappers=config.env.all_wrappers)()
+        try:
+            observation, info = env.reset(seed=config.run.seed)
+            limit = info.get("max_turns") or getattr(env, "max_turns", None) or 1
+        finally:
+            env.close()
+        prompt = max(prompt, len(tokenizer(text_of(observation))["input_ids"]) + TURN_TOKENS)
+        turns = max(turns, min(limit, horizon or limit))
+    return prompt, turns
+
+
+def _memory(config: TrainConfig, model: Any, parameters: int, trainable: int, length: int) -> dict[str, int]:
+    size = model.dtype.itemsize
+    matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2) if config.optimizer.name == "muon" else 0
+    moments = 8 * trainable - 4 * min(matrices, trainable)  # Muon keeps one moment per matrix element, AdamW two
+    tokens = min(config.optimizer.token_budget, config.sampling.episodes * length)
+    text = model.config.get_text_config()
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * size
+    cache = int(config.sampling.kv_cache_gb * 2**30) or per_token * length * min(
+        config.sampling.concurrency or config.sampling.episodes, config.sampling.episodes
+    )
+    return {
+        "weights": parameters * size,
+        "float32 copies": 4 * trainable if size < 4 else 0,
+        "gradients": trainable * max(size, 4),
+        "optimizer": moments,
+        "activations": activation_bytes(model, tokens),
+        "KV cache": cache,
+    }
+
+
+def _speed(device: str, dtype: torch.dtype) -> float:
+    """Measure the floating-point operations per second of a matrix product."""
+    side = 4096 if device == "cuda" else 512
+    a = torch.randn(side, side, device=device, dtype=dtype)
+    a @ a
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < PROBE_SECONDS:
+        a @ a
+        count += 1
+        if device == "cuda":
+            torch.cuda.synchronize()
+    return 2 * side**3 * count / (time.perf_counter() - start)
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"

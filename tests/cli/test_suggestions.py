@@ -1,0 +1,76 @@
+"""Test suggestions for unknown names, and the short and full help of `palestra train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from palestra.cli import VERBS, main
+from palestra.suggestions import suggest
+from palestra.training.recipe import FLAT
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--learning-rate", "lr"),
+        ("--batch-size", "episodes"),
+        ("max-turns", "horizon"),
+        ("--gama", "gamma"),
+        ("EPISODES", "episodes"),
+        ("--frobnicate", None),
+        ("x", None),
+    ],
+)
+def test_settings(given: str, meant: str | None) -> None:
+    assert suggest(given, FLAT | {"gamma": ("algorithm", "gamma")}) == meant
+
+
+@pytest.mark.parametrize(("given", "meant"), [("trian", "train"), ("test", "check"), ("list", "envs"), ("qqq", None)])
+def test_verbs(given: str, meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert suggest(given, VERBS) == meant
+    with pytest.raises(SystemExit, match="2"):
+        main([given])
+    message = capsys.readouterr().err
+    assert f"there is no verb {given!r}" in message
+    assert (f"Did you mean {meant}?" in message) == (meant is not None)
+
+
+def test_unknown_option_is_rejected_with_its_synonym(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", "--learning-rate", "1"])
+    assert "Did you mean --lr?" in capsys.readouterr().err
+
+
+def test_unknown_agent_is_rejected_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "game:Sudoku-v0-easy", "--agent", "exprt"]) == 2
+    assert "Did you mean expert?" in capsys.readouterr().err
+
+
+def test_help_describes_common_options_and_help_all_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit, match="0"):
+            main(["train", option])
+        texts.append(capsys.readouterr().out)
+    short, full = texts
+    assert "--env NAME" in short
+    assert "--clip-dual" not in short
+    assert "`palestra train --help-all`" in short
+    assert "--clip-dual" in full
+    assert short.count("\n") < full.count("\n") / 3
+
+
+def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--lr", "0.25", "--out", str(out), "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "[optimizer]" in text
+    assert "lr = 0.25" in text
+    assert "104,752 parameters" in text
+    assert "memory: about" in text
+    assert "time: roughly" in text
+    assert not out.exists()
