@@ -28,20 +28,20 @@ class AgentSettings:
     )
     tool_format: Literal["auto", "hermes", "qwen_coder", "llama", "mistral"] = option(
         "auto",
-        "Format in which --style tools requests tool calls: auto uses the chat template's own format, or hermes if it "
-        "has none; hermes (also Qwen), qwen_coder, llama and mistral describe that format in the system prompt.",
+        "Tool call format for --style tools: auto (the chat template's own format, or hermes if it has none), hermes "
+        "(also for Qwen models), qwen_coder, llama or mistral; all except auto are described in the system prompt.",
         choices=("auto", "hermes", "qwen_coder", "llama", "mistral"),
     )
     thinking: Literal["auto", "on", "off"] = option(
         "auto",
-        "Whether a model with a thinking switch in its chat template (such as Qwen3) thinks before it replies: on, "
-        "off, or auto, which turns it off; auto does not affect models without a switch.",
+        "Let a model with a thinking switch in its chat template (such as Qwen3) think before it replies: on, off, or "
+        "auto, which turns thinking off if there is a switch.",
         choices=("auto", "on", "off"),
     )
     keep_thinking: Literal["auto", "on", "off"] = option(
         "auto",
-        "Whether earlier thoughts stay in the prompt where the chat template would remove them, which also keeps an "
-        "episode in one training sample: on, off, or auto, which is on only if thinking was switched off.",
+        "Keep earlier thoughts in the prompt even if the chat template would remove them, so that an episode remains "
+        "one training sample: on, off, or auto, which is on only if thinking was switched off.",
         choices=("auto", "on", "off"),
     )
     template_kwargs: dict[str, Any] = option(
@@ -49,32 +49,36 @@ class AgentSettings:
     )
     context: Literal["full", "latest", "last_turns", "token_budget", "summary"] = option(
         "full",
-        "Turns that stay in the prompt besides the task: full (all; the episode ends when the window is full), latest "
-        "(only the latest observation, for --wrappers History), last_turns, token_budget (those that fit), or summary "
-        "(the model summarizes the conversation when it becomes too long; summaries are trained, too).",
+        "Turns to keep in the prompt in addition to the task: full (all turns; the episode ends when the context "
+        "window is full), latest (only the latest observation, for --wrappers History), last_turns (as many as "
+        "--context-turns), token_budget (the latest turns that fit), or summary (the model summarizes a long "
+        "conversation, and is also trained on the summaries).",
         choices=("full", "latest", "last_turns", "token_budget", "summary"),
     )
     context_turns: int = option(
         0,
-        "Number of turns that --context last_turns keeps, or after which --context summary summarizes; 0 means that "
-        "only the number of tokens counts.",
+        "Number of turns that --context last_turns keeps, or after which --context summary writes a summary; with 0, "
+        "summaries depend only on --context-tokens.",
         at_least=0,
     )
     context_tokens: int = option(
         0,
-        "Number of prompt tokens above which --context token_budget drops turns and --context summary summarizes; 0 "
-        "uses the context window minus the length of a reply.",
+        "Number of prompt tokens above which --context token_budget drops turns and --context summary writes a "
+        "summary; 0 uses the context window minus the maximum reply length.",
         at_least=0,
     )
-    summary_tokens: int = option(256, "Maximum number of tokens of a summary.", at_least=1)
+    summary_tokens: int = option(256, "Maximum number of tokens per summary.", at_least=1)
     summary_recent: int = option(1, "Number of latest turns that stay in the prompt after a summary.", at_least=1)
     reflect: bool = option(
         False, "Let the model reflect before its next action after an invalid action, an error or a negative reward."
     )
-    reflect_every: int = option(0, "Number of turns after which the model reflects; 0 disables this.", at_least=0)
-    reflect_tokens: int = option(256, "Maximum number of tokens of a reflection.", at_least=1)
+    reflect_every: int = option(0, "Number of turns between regular reflections; 0 disables them.", at_least=0)
+    reflect_tokens: int = option(256, "Maximum number of tokens per reflection.", at_least=1)
     max_context: int = option(
-        0, "Maximum number of tokens per conversation, prompt and reply; 0 uses the model's context window.", at_least=0
+        0,
+        "Maximum number of tokens in a conversation, including the prompt and the reply; 0 uses the model's "
+        "context window.",
+        at_least=0,
     )
 
     def __post_init__(self) -> None:

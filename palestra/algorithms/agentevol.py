@@ -30,8 +30,8 @@ class AgentEvolConfig(CloningConfig):
     )
     weighting: Weighting = option(
         "return",
-        "Weight of a successful trajectory in the loss: 'return' uses its return, 'equal' uses 1, and 'task' "
-        "uses 1 divided by the number of successes in its task.",
+        "Weight of a successful trajectory in the loss: 'return' uses its return, 'equal' uses 1, and 'task' uses 1 "
+        "divided by the number of successes on its task.",
         flag="evolve_weight",
         choices=("return", "equal", "task"),
     )

@@ -99,14 +99,14 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     clip_dual: float = option(
         0.0,
-        "Dual clip: at negative advantages, also clip the probability ratio at this value, for example 3, so that "
+        "Dual clip: for negative advantages, also clip the probability ratio at this value, for example 3, so that "
         "tokens that became much more likely do not dominate the gradient; 0 disables it.",
         at_least=0,
     )
     aggregate: Aggregate = option(
         "token",
-        "How to average the token losses: 'token' over all tokens, 'sequence' within each episode and then over "
-        "episodes, or 'constant' to divide each episode's sum by --constant-length as in Dr. GRPO.",
+        "Averaging of token losses: 'token' (mean over all tokens), 'sequence' (mean within each episode, then over "
+        "episodes) or 'constant' (each episode's sum divided by --constant-length, as in Dr. GRPO).",
         choices=("token", "sequence", "constant"),
     )
     constant_length: int = option(
@@ -161,7 +161,7 @@ class PolicyGradientConfig(AlgorithmConfig):
     is_correction: Literal["stale", "always"] = option(
         "stale",
         "When to use importance weights: 'stale' for samples from older weights, 'always' also in synchronous "
-        "training, to correct differences between the probabilities of the inference engine and the trainer.",
+        "training, to correct differences between the inference engine's and the trainer's probabilities.",
         choices=("stale", "always"),
     )
     is_level: ImportanceLevel = option(
@@ -197,11 +197,11 @@ class PolicyGradientConfig(AlgorithmConfig):
     reward_hook: str = option(
         "",
         "Function that replaces the rewards before training, as module:function or the name of a registered hook; it "
-        "gets the trajectories and returns one list of rewards per trajectory.",
+        "receives the trajectories and returns one list of rewards per trajectory.",
     )
     advantage_hook: str = option(
         "",
-        "Function that changes the advantages, as module:function or the name of a registered hook; it gets the "
+        "Function that changes the advantages, as module:function or the name of a registered hook; it receives the "
         "episodes and their Advantages and returns Advantages.",
     )
 

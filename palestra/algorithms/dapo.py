@@ -20,18 +20,18 @@ class DAPOConfig(GRPOConfig):
     clip_high: float = changed_default(GRPOConfig, "clip_high", 0.28)
     mask_overlong: bool = option(
         True,
-        "Exclude episodes from the loss whose last reply reached max_tokens or whose context was full, since their "
-        "reward says little about their content.",
+        "Exclude from the loss all episodes whose last reply reached --max-tokens or whose context was full, because "
+        "their reward reflects the truncation rather than the content.",
     )
     overlong_length: int = option(
         0,
-        "Number of tokens per turn from which a reply gets the full penalty of 1 for its length; 0 disables the "
-        "penalty. Set it to --max-tokens or less.",
+        "Reply length in tokens at which the length penalty reaches its maximum of 1; 0 disables the penalty. Set it "
+        "to --max-tokens or less.",
         at_least=0,
     )
     overlong_buffer: int = option(
         0,
-        "Number of tokens before --overlong-length over which the penalty for the length grows linearly from 0 to 1.",
+        "Number of tokens before --overlong-length over which the length penalty grows linearly from 0 to 1.",
         at_least=0,
     )
 

@@ -24,8 +24,7 @@ class DistillConfig(PolicyGradientConfig):
     )
     reward_coef: float = option(
         0.0,
-        "Coefficient of the return, normalized over the batch, that is added to the advantages; 0 trains only towards "
-        "the teacher.",
+        "Coefficient of the batch-normalized return that is added to the advantages; 0 trains only toward the teacher.",
         at_least=0,
     )
 

@@ -22,7 +22,9 @@ class GiGPOConfig(GRPOConfig):
 
     gamma: float = changed_default(GRPOConfig, "gamma", 0.95)
     step_weight: float = option(
-        1.0, "Weight of the advantages among turns with the same observation; 0 leaves only those of GRPO.", at_least=0
+        1.0,
+        "Weight of the advantages computed among turns with the same observation; 0 uses only GRPO's advantages.",
+        at_least=0,
     )
 
 

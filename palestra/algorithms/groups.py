@@ -22,8 +22,8 @@ class GroupConfig(PolicyGradientConfig):
 
     singleton: Singleton = option(
         "zero",
-        "Treatment of a group in which all episodes but one failed: 'zero' sets the advantage of that "
-        "episode to 0, 'error' stops training.",
+        "Treatment of a group in which all episodes but one failed: 'zero' sets that episode's advantage to 0, "
+        "'error' stops training.",
         choices=("zero", "error"),
     )
     zero_variance: Literal["exclude", "keep"] = option(

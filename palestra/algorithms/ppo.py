@@ -24,7 +24,7 @@ class PPOConfig(PolicyGradientConfig):
 
     lam: float = option(
         0.95,
-        "GAE lambda from turn to turn: 0 relies on the critic, 1 uses full returns, which have less bias but more "
+        "GAE lambda between turns: 0 relies on the critic, 1 uses full returns, which have less bias but more "
         "variance; within a turn, lambda is always 1.",
         at_least=0,
         at_most=1,
@@ -35,8 +35,8 @@ class PPOConfig(PolicyGradientConfig):
     )
     critic: CriticKind = option(
         "head",
-        "Critic: 'head' is a small network on the policy's hidden states, which it does not train; 'model' also trains "
-        "a copy of the model, and 'lora' trains LoRA adapters on the policy's weights.",
+        "Kind of critic: 'head' trains only a small network on the policy's hidden states, 'model' also trains a copy "
+        "of the model, and 'lora' also trains LoRA adapters on the policy's weights.",
         choices=get_args(CriticKind),
     )
     value_lr: float = option(1e-3, "Learning rate of the critic's head.", at_least=0)

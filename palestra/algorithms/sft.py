@@ -25,7 +25,7 @@ class DataConfig(AlgorithmConfig):
         (),
         "Stored trajectories to train on: a file, a folder, the folder of a run or a quoted glob pattern; repeatable.",
     )
-    batch: int = option(32, "Number of trajectories per update, or of preference pairs for dpo.", at_least=1)
+    batch: int = option(32, "Number of trajectories (for dpo, preference pairs) per update.", at_least=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=40,
         metavar="N",
-        help="Number of episodes to play with the expert, and again with the random player (default: 40).",
+        help="Number of episodes to play with each player, expert and random (default: 40).",
     )
     parser.add_argument(
         "--seconds",
@@ -38,17 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=20.0,
         metavar="S",
-        help="Maximum number of seconds per call of the environment; a call that takes longer is reported as a hang "
+        help="Maximum number of seconds per environment call; a call that takes longer is reported as a hang "
         "(default: 20).",
     )
     parser.add_argument(
         "--reset-timeout",
         type=float,
         metavar="S",
-        help="Maximum number of seconds per reset of the environment (default: the value of --step-timeout).",
+        help="Maximum number of seconds per environment reset (default: the value of --step-timeout).",
     )
     parser.add_argument(
-        "--json", action="store_true", help="Print one JSON object per line for each environment and server."
+        "--json", action="store_true", help="Print one JSON object per environment or server, each on its own line."
     )
     options = parser.add_argument_group("environment")
     add_import(options)

@@ -36,13 +36,13 @@ SAMPLING = (
         "temperature",
         float,
         "X",
-        "Sampling temperature; 0 always selects the most likely token (default: 1, or the value of the training run).",
+        "Sampling temperature; 0 always selects the most likely token (default: from the training run, or 1).",
     ),
     (
         "top_p",
         float,
         "X",
-        "Sample only from the top tokens with this total probability (default: 1, or the value of the training run).",
+        "Sample only from the most likely tokens with this total probability (default: from the training run, or 1).",
     ),
     (
         "top_k",
@@ -60,7 +60,7 @@ SAMPLING = (
         "max_tokens",
         int,
         "N",
-        "Maximum number of tokens per model reply (default: that of the training run, or 512, or 4096 with thinking).",
+        "Maximum number of tokens per model reply (default: from the training run, or 512, or 4096 with thinking).",
     ),
 )
 
@@ -145,21 +145,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-n",
         type=_task_count,
         metavar="N",
-        help='Number of tasks per environment, or "all" for every row of a dataset (default: the number that the '
-        "suite defines, otherwise all rows of a dataset and 100 tasks from any other environment).",
+        help="Number of tasks per environment, or 'all' for every row of a dataset (default: the suite's number; "
+        "without a suite, all rows of a dataset, or 100 tasks).",
     )
     tasks.add_argument(
         "-k",
         type=int,
         metavar="K",
-        help="Number of attempts per task (default: 1, or the number that the suite defines).",
+        help="Number of attempts per task (default: the suite's number, otherwise 1).",
     )
     tasks.add_argument(
         "--seed",
         type=int,
         metavar="S",
-        help="Seed of the first task; the following tasks use consecutive seeds (default: 0, or the seed that "
-        "the suite defines).",
+        help="Seed of the first task; the following tasks use consecutive seeds (default: the suite's seed, otherwise "
+        "0).",
     )
     tasks.add_argument(
         "--turns",
@@ -172,8 +172,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="JSON file with AgentGym's item ids, such as textcraft_12; only these tasks of the family are played; "
-        "repeatable (default: the tasks of the environment or suite).",
+        help="JSON file with AgentGym item ids, such as textcraft_12, that selects the tasks to play; repeatable "
+        "(default: the environment's or suite's own tasks).",
     )
     options = parser.add_argument_group("environment")
     add_import(options)
@@ -208,7 +208,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--call-timeout",
         type=float,
         metavar="S",
-        help="Maximum number of seconds per reply of the agent, and per step or reset unless --step-timeout or "
+        help="Maximum number of seconds per agent reply, and per step or reset unless --step-timeout or "
         "--reset-timeout is set (default: no limit).",
     )
     execution.add_argument(

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Player: human (you), expert (the reference solver), or random for random actions (default: human).",
     )
     parser.add_argument(
-        "--seed", type=int, metavar="S", help="Seed of the first episode (default: a random seed, which is printed)."
+        "--seed", type=int, metavar="S", help="Seed for the first episode (default: a random seed, which is printed)."
     )
     parser.add_argument(
         "--episodes",
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Number of episodes to play one after the other (default: 1).",
     )
     parser.add_argument(
-        "--record", metavar="FILE", help="JSONL file to which the episodes are appended (default: record nothing)."
+        "--record", metavar="FILE", help="JSONL file to append the episodes to (default: episodes are not recorded)."
     )
     options = parser.add_argument_group("environment")
     add_import(options)

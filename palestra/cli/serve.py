@@ -50,16 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="File of accepted tokens, with one `token` or `name token` per line; a single token can be set in "
-        "the variable PALESTRA_TOKEN instead.",
+        help="File of accepted tokens, with one `token` or `name token` per line; a single token can be set in the "
+        "PALESTRA_TOKEN environment variable instead.",
     )
     parser.add_argument(
         "--python",
         action="append",
         default=[],
         metavar="FAMILY=PATH",
-        help="Python interpreter that runs the environments of a family, for example if their packages "
-        "conflict with those of Palestra; repeatable.",
+        help="Python interpreter that runs a family's environments, for example if their packages conflict with "
+        "Palestra's; repeatable.",
     )
     add_import(parser)
     limits = parser.add_argument_group("limits")
@@ -107,7 +107,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=512.0,
         metavar="MIB",
-        help="Maximum size of all requests and responses in flight in MiB; clients beyond it must wait (default: 512).",
+        help="Maximum size of all requests and responses in flight in MiB; requests beyond it are refused and must be "
+        "retried (default: 512).",
     )
     limits.add_argument(
         "--buffer-per-client",
@@ -143,7 +144,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operation.add_argument(
         "--debug",
         action="store_true",
-        help="Send exception messages and tracebacks of environments to all clients (default: only if --host is a "
+        help="Send exception messages and tracebacks from environments to all clients (default: only if --host is a "
         "loopback address; the log contains them otherwise).",
     )
     operation.add_argument(

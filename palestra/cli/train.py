@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Print the settings and an estimate of memory and time, without training.",
     )
     output.add_argument(
-        "--report", action="store_true", help="Rebuild the report of the run in --out without training."
+        "--report", action="store_true", help="Rebuild the report for the run in --out without training."
     )
 
 
@@ -173,7 +173,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Set an option of an imported algorithm, which has no separate flag; repeatable.",
+        help="Option for an imported algorithm, whose options have no separate flags; repeatable.",
     )
 
 

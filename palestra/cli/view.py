@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token",
         metavar="TEXT",
-        help=f"Secret that visitors must provide; set the {TOKEN_VARIABLE} variable instead to hide it "
+        help=f"Secret that visitors must provide; set the {TOKEN_VARIABLE} environment variable instead to hide it "
         "from process lists (default: none).",
     )
     add_import(parser)

@@ -214,7 +214,7 @@ class SamplingConfig(Section):
     dynamic_sampling: int = option(
         0,
         "Maximum number of times per training step to sample replacements for groups whose returns are all equal, "
-        "which teach nothing; 0 disables this.",
+        "which have no gradient; 0 disables this.",
         at_least=0,
     )
     oversampling: float = option(
@@ -263,8 +263,8 @@ class OptimizerConfig(Section):
     )
     lr_steps: int = option(
         0,
-        "Number of training steps after which the learning rate reaches --lr-final and stays there; 0 uses the --steps "
-        "with which the run was started, also if it is later continued with more steps.",
+        "Number of training steps after which the learning rate reaches --lr-final and stays there; 0 uses the run's "
+        "initial --steps, even if the run is later continued with more steps.",
         at_least=0,
     )
     weight_decay: float = option(0.0, "Weight decay coefficient for AdamW; 0 disables weight decay.", at_least=0)
@@ -277,7 +277,7 @@ class OptimizerConfig(Section):
         at_least=1,
     )
     minibatches: int = option(
-        1, "Number of optimizer updates per pass over the samples of a training step.", untrained=8, at_least=1
+        1, "Number of optimizer updates per pass over the samples in a training step.", untrained=8, at_least=1
     )
     token_budget: int = option(
         16384, "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
@@ -295,8 +295,8 @@ class WarmStartConfig(Section):
 
     episodes: int = option(
         -1,
-        "Number of episodes by a scripted player to imitate before RL; -1 means 3000 for an untrained "
-        "model and 0 otherwise.",
+        "Number of a scripted player's episodes to imitate before RL; -1 means 3000 for an untrained model and 0 "
+        "otherwise.",
         flag="warm_start",
         at_least=-1,
     )
