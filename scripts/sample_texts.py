@@ -66,6 +66,7 @@ def option_help() -> Iterator[Text]:
 
 def prompts(rng: random.Random, count: int) -> Iterator[Text]:
     import palestra
+    from palestra.types import text_of
 
     families = ["game", "math", "logic", "code", "babyai", "textcraft", "webshop", "sql", "search", "qa"]
     for family in families:
@@ -73,7 +74,7 @@ def prompts(rng: random.Random, count: int) -> Iterator[Text]:
         for name in rng.sample(names, min(count, len(names))):
             with palestra.make(name) as env:
                 observation = env.reset(seed=1)[0]
-            yield f"{name} prompt", observation if isinstance(observation, str) else str(observation)
+            yield f"{name} prompt", text_of(observation)
 
 
 def paragraphs(path: Path) -> Iterator[Text]:

@@ -12,8 +12,7 @@ SIZE = 7  # the view is 7 x 7 cells: six rows ahead of the agent and three colum
 HALF = SIZE // 2
 
 LEGEND = (
-    "^ you (looking up the map), # wall, . floor, k key, o ball, b box, D closed door, L locked door, _ open door, "
-    "? not visible"
+    "^ you (facing up), # wall, . floor, k key, o ball, b box, D closed door, L locked door, _ open door, ? not visible"
 )
 _SYMBOLS = {"key": "k", "ball": "o", "box": "b"}
 

@@ -136,8 +136,9 @@ def collatz(rng: Random) -> Program:
     inputs = [(n,) for n in (1, 2, 3, 7, *(rng.randint(4, 500) for _ in range(COUNT - 4)))]
     return Program(
         takes=(("n", "a positive integer"),),
-        task=f"Repeat: if n is even, halve it; otherwise, replace it by the remainder when {by} * n + {add} is divided "
-        f"by 1009. Stop as soon as n is at most 1, or after {limit} repetitions. Return the number of repetitions.",
+        task=f"Repeat: if n is even, halve it; otherwise, replace it with the remainder when {by} * n + {add} is "
+        f"divided by 1009. Stop as soon as n is at most 1, or after {limit} repetitions. Return the number of "
+        "repetitions.",
         code=(
             "count = 0",
             f"while n > 1 and count < {limit}:",

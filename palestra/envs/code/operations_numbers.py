@@ -14,12 +14,12 @@ OPERATIONS = (
     Operation("numbers", "numbers", "Multiply every number by {k}", map_to("x * {k}"), 30),
     Operation("numbers", "numbers", "Add {k} to every number", map_to("x + {k}"), 50),
     Operation("numbers", "numbers", "Subtract {k} from every number", map_to("x - {k}"), 50),
-    Operation("numbers", "numbers", "Replace every number by its square", map_to("x * x")),
-    Operation("numbers", "numbers", "Replace every number by its absolute value", map_to("abs(x)")),
+    Operation("numbers", "numbers", "Replace every number with its square", map_to("x * x")),
+    Operation("numbers", "numbers", "Replace every number with its absolute value", map_to("abs(x)")),
     Operation(
         "numbers",
         "numbers",
-        "Replace every number by its remainder when divided by {k} (at least 0 and less than {k})",
+        "Replace every number with its remainder when divided by {k} (at least 0 and less than {k})",
         map_to("x % {k}"),
     ),
     Operation("numbers", "numbers", "Halve every number, rounding down", map_to("x // 2")),
@@ -30,7 +30,7 @@ OPERATIONS = (
         map_to("x * 2 if x < 0 else x"),
     ),
     Operation("numbers", "numbers", "Change the sign of every odd number", map_to("-x if x % 2 == 1 else x")),
-    Operation("numbers", "numbers", "Replace every number greater than {k} by {k}", map_to("min(x, {k})"), 20),
+    Operation("numbers", "numbers", "Replace every number greater than {k} with {k}", map_to("min(x, {k})"), 20),
     Operation("numbers", "numbers", "Sort the numbers in increasing order", ("value = sorted(value)",)),
     Operation("numbers", "numbers", "Sort the numbers in decreasing order", ("value = sorted(value, reverse=True)",)),
     Operation("numbers", "numbers", "Reverse the order of the list", ("value = value[::-1]",)),
@@ -61,7 +61,7 @@ OPERATIONS = (
     Operation(
         "numbers",
         "numbers",
-        "Replace the list by its running totals (the sum of all elements up to and including each position)",
+        "Replace the list with its running totals (the sum of all elements up to and including each position)",
         (
             "total = 0",
             "sums = []",
@@ -74,14 +74,14 @@ OPERATIONS = (
     Operation(
         "numbers",
         "numbers",
-        "Replace the list by the differences of adjacent elements (each element except the first, minus the previous "
+        "Replace the list with the differences of adjacent elements (each element except the first, minus the previous "
         "one)",
         ("value = [value[i] - value[i - 1] for i in range(1, len(value))]",),
     ),
     Operation(
         "numbers",
         "numbers",
-        "Replace every element by the sum of itself and the next element; the last element stays unchanged",
+        "Replace every element with the sum of itself and the next element; the last element stays unchanged",
         (
             "sums = []",
             "for i in range(len(value)):",
@@ -136,7 +136,7 @@ OPERATIONS = (
     Operation(
         "number",
         "number",
-        "Replace it by the sum of its decimal digits",
+        "Replace it with the sum of its decimal digits",
         ("value = sum(int(digit) for digit in str(value))",),
     ),
     Operation(
@@ -148,7 +148,7 @@ OPERATIONS = (
     Operation(
         "number",
         "number",
-        "Replace it by the sum of the squares of its decimal digits",
+        "Replace it with the sum of the squares of its decimal digits",
         ("value = sum(int(digit) ** 2 for digit in str(value))",),
     ),
     Operation(
@@ -158,7 +158,7 @@ OPERATIONS = (
         ("if value % 2 == 0:", "    value = value // 2", "else:", "    value = value * 3 + {k}"),
         99,
     ),
-    Operation("number", "number", "Replace it by its remainder when divided by {k}", ("value = value % {k}",), 999),
+    Operation("number", "number", "Replace it with its remainder when divided by {k}", ("value = value % {k}",), 999),
     Operation(
         "number",
         "number",

@@ -18,7 +18,7 @@ OPERATIONS = (
     Operation("words", "words", "Truncate every word to its first {k} letters", map_to("x[:{k}]"), 4),
     Operation("words", "words", "Write every word twice, with nothing in between", map_to("x + x")),
     Operation("words", "words", "Sort the letters of every word alphabetically", map_to('"".join(sorted(x))')),
-    Operation("words", "words", "Replace every letter {c} by the letter {d}", map_to('x.replace("{c}", "{d}")')),
+    Operation("words", "words", "Replace every letter {c} with the letter {d}", map_to('x.replace("{c}", "{d}")')),
     Operation(
         "words", "words", "Remove the words that contain both {c} and {d}", filter_by('not ("{c}" in x and "{d}" in x)')
     ),
@@ -65,7 +65,7 @@ OPERATIONS = (
         "Remove every lowercase {c} and every lowercase {d}",
         ('value = value.replace("{c}", "").replace("{d}", "")',),
     ),
-    Operation("text", "text", "Replace every lowercase {c} by {d}", ('value = value.replace("{c}", "{d}")',)),
+    Operation("text", "text", "Replace every lowercase {c} with {d}", ('value = value.replace("{c}", "{d}")',)),
     Operation(
         "text",
         "text",
@@ -104,7 +104,7 @@ OPERATIONS = (
     Operation(
         "text",
         "text",
-        "Replace each run of equal characters by a single one",
+        "Replace each run of equal characters with a single one",
         (
             'kept = ""',
             "for c in value:",

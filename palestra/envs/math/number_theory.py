@@ -219,8 +219,9 @@ def _count_coprime(rng: Random, digits: int) -> QuestionAnswer:
     for subset in range(1 << len(chosen)):
         divisor = prod(p for i, p in enumerate(chosen) if subset >> i & 1)
         count += (-1) ** subset.bit_count() * (top // divisor)
-    listed = f"{', '.join(map(str, chosen[:-1]))} nor {chosen[-1]}"
-    return f"How many whole numbers from 1 to {top} are divisible by neither {listed}?", str(count)
+    listed, last = ", ".join(map(str, chosen[:-1])), chosen[-1]
+    divisors = f"neither {listed} nor {last}" if len(chosen) == 2 else f"none of {listed} and {last}"
+    return f"How many whole numbers from 1 to {top} are divisible by {divisors}?", str(count)
 
 
 def _next_prime(rng: Random, digits: int) -> QuestionAnswer:

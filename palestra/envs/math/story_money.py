@@ -158,11 +158,12 @@ def coins(rng: Random, steps: int, size: int) -> Story:
     ]
     matching = [x for x in range(number + 1) if high * x + low * (number - x) == value]
     if steps > 3:
-        sentences.append(f"{who.name} also has {counted(spent, 'coins')} of {high} cents in a pocket.")
+        each = " each" if spent > 1 else ""
+        sentences.append(f"{who.name} also has {counted(spent, 'coins')} worth {high} cents{each} in a pocket.")
         question = rng.choice(
             (
-                f"How many coins of {high} cents does {who.name} have in all?",
-                f"What is the total number of coins of {high} cents?",
+                f"How many {high}-cent coins does {who.name} have in all?",
+                f"What is the total number of {high}-cent coins?",
             )
         )
         return Story.of(
@@ -176,9 +177,7 @@ def coins(rng: Random, steps: int, size: int) -> Story:
             high=high,
             pocket=spent,
         )
-    question = rng.choice(
-        (f"How many of the coins are worth {high} cents?", f"How many coins of {high} cents are there?")
-    )
+    question = rng.choice((f"How many of the coins are worth {high} cents?", f"How many {high}-cent coins are there?"))
     return Story.of("coins", sentences, question, matching[0], number=number, value=value, low=low, high=high, pocket=0)
 
 

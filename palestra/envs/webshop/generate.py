@@ -265,4 +265,4 @@ def _instruction(
 def _option(name: str, value: str) -> str:
     if name in ("color", "size", "style"):
         return f"in {name} {value}"
-    return f"with {name} {value}"
+    return f"with {name}: {value}"

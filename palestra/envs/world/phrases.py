@@ -111,7 +111,7 @@ RELATIONS: Mapping[str, Relation] = {
         kinds=("city",), questions=("Which river flows through {x}?",), nouns=("the river that flows through {x}",)
     ),
     "twin": Relation(
-        kinds=("city",), questions=("What is the twin city of {x}?", "With which city is {x} twinned?"),
+        kinds=("city",), questions=("What is the twin city of {x}?", "Which city is twinned with {x}?"),
         nouns=("the twin city of {x}", "the city twinned with {x}"),
     ),
     "event": Relation(

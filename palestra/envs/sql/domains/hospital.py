@@ -51,7 +51,7 @@ def _fill(draw: Draw, names: Names) -> Tables:
 
 DOMAIN = Domain(
     name="hospital",
-    about="The patients of a hospital, their stays and treatments. discharged_on is NULL for patients who have not "
+    about="A hospital's patients, their stays and their treatments. discharged_on is NULL for patients who have not "
     "been discharged.",
     ddl=(
         (
@@ -183,7 +183,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which doctors gave treatments of the kind {treatment} to at least {count} different patients from {city}? "
+            "Which doctors gave treatments of kind {treatment} to at least {count} different patients from {city}? "
             "Return their names and the number of such patients.",
             "SELECT d.name, COUNT(DISTINCT p.patient_id) FROM doctors d JOIN treatments t USING (doctor_id) JOIN "
             "stays USING (stay_id) JOIN patients p USING (patient_id) WHERE t.kind = {treatment} AND p.city = {city} "

@@ -137,7 +137,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which members of the kind {kind} returned at least {count} loans after the due date? Return their names "
+            "Which members of kind {kind} returned at least {count} loans after the due date? Return their names "
             "and the number of such loans.",
             "SELECT name, COUNT(*) FROM members JOIN loans USING (member_id) WHERE kind = {kind} AND returned_on > "
             "due_on GROUP BY member_id HAVING COUNT(*) >= {count}",

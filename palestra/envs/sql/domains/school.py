@@ -161,7 +161,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "In each class, which student has the highest mark in a course taught by a teacher of the {department} "
+            "In each class, which student has the highest mark in a course taught by a teacher in the {department} "
             "department? Omit classes without such marks. In case of a tie, return all such students. Return class, "
             "name and mark, without duplicate rows.",
             "WITH m AS (SELECT s.class, s.name, e.mark FROM students s JOIN enrolments e USING (student_id) JOIN "

@@ -82,7 +82,7 @@ DOMAIN = Domain(
         ),
         Template(
             EASY,
-            "Which products of the category {category} have a list price above {cents} cents? Return their titles.",
+            "Which products in the {category} category have a list price above {cents} cents? Return their titles.",
             "SELECT title FROM products WHERE category = {category} AND list_price_cents > {cents}",
             "SELECT title FROM products WHERE category = {category} EXCEPT "
             "SELECT title FROM products WHERE list_price_cents <= {cents}",
@@ -174,7 +174,7 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which products of the category {category} were ordered in each of the years 2022, 2023 and 2024? "
+            "Which products in the {category} category were ordered in each of the years 2022, 2023 and 2024? "
             "Count orders of any status. Return their titles.",
             "SELECT title FROM products JOIN order_items USING (product_id) JOIN orders USING (order_id) "
             "WHERE category = {category} GROUP BY product_id HAVING COUNT(DISTINCT strftime('%Y', ordered_on)) = 3",

@@ -195,7 +195,7 @@ def _days(rng: Random, schema: Schema) -> Form:
     return Form(
         f"For each {parent.singular}, what is the average number of days from the {start.phrase} to the {end.phrase} "
         f"of the {parent.singular}'s {condition.after(child.plural)}? Ignore {child.plural} that have not ended, and "
-        f"omit {parent.plural} without others. Return the {parent.label.phrase} and the average.",
+        f"omit {parent.plural} without any other {child.plural}. Return the {parent.label.phrase} and the average.",
         f"SELECT {tables.label}, AVG({days}) FROM {tables.joined} WHERE y.{end.sql} IS NOT NULL{condition.also()} "
         f"GROUP BY x.{parent.key}",
         f"{tables.from_groups(f'SUM({days}) / COUNT({days})', condition)} WHERE v IS NOT NULL",

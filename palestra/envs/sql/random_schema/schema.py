@@ -140,7 +140,7 @@ class Schema:
             f"A database about {place.plural} and their {unit.plural}.",
             f"Each {unit.singular} belongs to {many} {place.singular}.",
             f"Each {event.singular} belongs to exactly one {unit.singular}.",
-            f"The table {self.link.sql} states which {person.plural} are assigned to which {unit.plural}.",
+            f"The {self.link.sql} table states which {person.plural} are assigned to which {unit.plural}.",
         ]
         if self.extra is not None and self.extra.parent is not None:
             parts.append(f"Each {self.extra.singular} belongs to exactly one {self.extra.parent.singular}.")

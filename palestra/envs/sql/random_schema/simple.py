@@ -121,7 +121,8 @@ def _group(rng: Random, schema: Schema) -> Form:
         word, function = aggregate_of(rng, column)
         question = f"what is the {word} {column.phrase} of the {condition.after(table.plural)}"
         gold = f"{function}(a.{column.sql})"
-        other, result = AVERAGE.format(f"a.{column.sql}") if function == "AVG" else gold, word
+        other = AVERAGE.format(f"a.{column.sql}") if function == "AVG" else gold
+        result = f"{word} {column.phrase}"
     rows = f"FROM {table.sql} a{condition.where()}"
     other_rows = f"FROM {table.sql} a{condition.where(alternative=True)}"
     return Form(
@@ -222,7 +223,7 @@ def _per_parent(rng: Random, schema: Schema) -> Form:
     return Form(
         f"For each {parent.singular}, what is the {word} {column.phrase} of the {parent.singular}'s "
         f"{condition.after(child.plural)}? Omit {parent.plural} without such {child.plural}. Return the "
-        f"{parent.label.phrase} and the {word}.",
+        f"{parent.label.phrase} and the {word} {column.phrase}.",
         tables.per_parent(f"{function}({name})", condition),
         tables.from_groups(AVERAGE.format(name) if function == "AVG" else f"{function}({name})", condition),
     )
