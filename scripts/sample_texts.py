@@ -61,7 +61,8 @@ def option_help() -> Iterator[Text]:
     for verb, subparser in subparsers.choices.items():
         for action in subparser._actions:
             if action.help and action.help != argparse.SUPPRESS:
-                yield f"palestra {verb} {'/'.join(action.option_strings) or action.dest} help", action.help
+                name = "/".join(action.option_strings) or action.dest
+                yield f"palestra {verb} {name} help", action.help.replace("%%", "%")
 
 
 def prompts(rng: random.Random, count: int) -> Iterator[Text]:

@@ -27,7 +27,7 @@ class Prompt:
     ids: list[int]  # empty if the engine takes chat messages
     split: str | None
     messages: list[Message]  # the added messages; after a restart, all messages
-    text: str | None = None  # the rendered text, if it was rendered
+    text: str | None = None  # the rendered text, if the prompt was rendered
     plain: bool = True  # whether the messages contain none of the strings that the template tests for
     restart: bool = False  # whether this prompt replaces the conversation so far
 

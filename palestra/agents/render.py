@@ -181,7 +181,7 @@ class Renderer:
             self._try_render([*head, _message("assistant", _REPLY), _message(role, _OBSERVATION)]),
         )
         if not before or not after.startswith(before):
-            return None  # a longer conversation does not start with a shorter one's prompt
+            return None  # the prompt of a longer conversation does not extend that of a shorter one
         gap, reply, rest = after[len(before) :].partition(_REPLY)
         left, observation, right = rest.partition(_OBSERVATION)
         if gap.strip() or not (reply and observation):

@@ -179,7 +179,7 @@ class _TemplateReader:
             raise _Undecidable(name)
 
     def _add_kinds(self, name: str, kinds: frozenset[str]) -> None:
-        self._variables.pop(name, None)  # reassigned, so its value is unknown
+        self._variables.pop(name, None)  # the variable is reassigned, so its value is unknown
         self._kinds[name] = self._kinds.get(name, _NONE) | kinds
 
     # Kinds of expression values

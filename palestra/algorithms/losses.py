@@ -68,7 +68,7 @@ class LossInputs:
     advantages: Tensor
     mask: Tensor  # booleans, or 0 and 1
     proximal_logprobs: Tensor | None = None
-    weights: Tensor | None = None  # importance weights without gradient; None: 1
+    weights: Tensor | None = None  # importance weights without gradient; None means 1
     ref_logprobs: Tensor | None = None
     entropy: Tensor | None = None  # entropy of the distribution at each token, with gradient
     lengths: Tensor | None = None  # number of loss tokens in each token's sequence (episode); None: one per row

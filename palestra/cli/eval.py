@@ -138,7 +138,7 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     sampling = trained.get("sampling", {})
     given = {name: sampling[name] for name, *_ in SAMPLING if name in sampling}
     given["stop"] = tuple(sampling.get("stop", ()))
-    if not given.get("max_tokens"):  # 0 means that it depends on the chat template
+    if not given.get("max_tokens"):  # with 0, the limit depends on the chat template
         given.pop("max_tokens", None)
     temperature = trained.get("eval", {}).get("temperature", -1)
     if temperature >= 0:

@@ -107,7 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=512.0,
         metavar="MIB",
-        help="Maximum size of all requests and responses in flight in MiB; requests beyond it are refused and must be "
+        help="Maximum size in MiB of all requests and responses in flight; requests beyond it are refused and must be "
         "retried (default: 512).",
     )
     limits.add_argument(
@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=64.0,
         metavar="MIB",
-        help="Maximum size of one client's requests and responses in flight in MiB; access tokens identify clients "
+        help="Maximum size in MiB of one client's requests and responses in flight; access tokens identify clients "
         "(default: 64).",
     )
     limits.add_argument(

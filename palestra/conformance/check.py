@@ -23,7 +23,7 @@ from palestra.threads import raise_in_thread
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
 UNEARNED_EPISODES = 8  # number of episodes for the spot checks with the echo and constant players
-UNEARNED_SECONDS = 0.15  # time limit for each of these spot checks
+UNEARNED_SECONDS = 0.15  # seconds per spot check with the echo and constant players
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ class _LoopState:
     """Connection pool for one event loop."""
 
     session: aiohttp.ClientSession
-    slots: asyncio.Semaphore  # limits concurrency; a request's timeout starts after it is acquired
+    slots: asyncio.Semaphore  # limits concurrency; a request's timeout starts after it has acquired a slot
     lifetime: AsyncGenerator[aiohttp.ClientSession, None]
     shared: asyncio.Task[None] | None = None  # the running job of `run_once`
 

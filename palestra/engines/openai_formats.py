@@ -76,7 +76,7 @@ class CompletionsFormat(TokenFormat):
             "repetition_penalty": 1.0,
             "logprobs": 0,  # only for the sampled token
             "return_token_ids": True,
-            "skip_special_tokens": False,  # some models use them for tool calls and thinking
+            "skip_special_tokens": False,  # some models use special tokens for tool calls and thinking
             "spaces_between_special_tokens": False,
             "add_special_tokens": False,
         }

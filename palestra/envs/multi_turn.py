@@ -99,7 +99,7 @@ class MultiTurnEnv(Env):
 
     def task_key(self) -> object:
         """Return a key that identifies the task that `setup` sampled; equal keys mean the same task."""
-        self._prompt = self.prompt()  # `reset` returns it, because generating it again may be slow
+        self._prompt = self.prompt()  # `reset` returns this prompt, because generating it again may be slow
         return self._prompt
 
     def reset_info(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from palestra.grading.units import canonical, is_measure
 from palestra.parsing import read_number_words
 
-MAX_CHARS = 100  # longer texts are not counts
+MAX_CHARS = 100  # longer texts are not parsed as counts
 MAX_NOUN_WORDS = 2
 
 _NUMBER = re.compile(r"([+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,30})(?:\.[0-9]{1,30})?)(?:\s+(.*))?", re.S)

@@ -296,14 +296,14 @@ class Parser:
         letter = self._token
         run = _RUN.match(self._text, self._start)
         if run is not None and len(run[0]) > 3:
-            raise Unsupported  # this is a word
+            raise Unsupported  # the letters form a word
         name = letter + self._subscript()
         if name == "e":
             return Value.symbol(E)
         if name == "i":
             return Value.imaginary()
         if self._token == "(" and name in ("f", "g", "h", "P", "Q", "F"):
-            raise Unsupported  # this is a function call, not a product
+            raise Unsupported  # the text is a function call, not a product
         return Value.symbol(name)
 
     def _subscript(self) -> str:

@@ -109,7 +109,7 @@ def _serve(connection: socket.socket) -> None:
         reply: dict[str, Any]
         start = process_time()
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel kills this process when the time is used up
+        signal.setitimer(signal.ITIMER_PROF, job["cpu"])  # the kernel kills this process when its CPU time is used up
         try:
             reply = {"equal": equal(job["gold"], job["answer"])}
         except MemoryError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MAX_WORDS = 40  # longer texts are not number words
+MAX_WORDS = 40  # longer texts are not parsed as number words
 
 _INT = re.compile(r"[+-]?[0-9]{1,9}")
 _SMALL = {str(number): number for number in range(100)}  # a lookup is faster than int()

@@ -25,8 +25,8 @@ class TrainingSample:
     episode: int = 0  # index of the trajectory in its batch
     episode_tokens: int = 0  # number of the trajectory's tokens in the loss, over all its samples
     offset: int = 0  # number of sampled tokens in the trajectory's earlier samples
-    old_logprobs: list[float] | None = None  # under the policy that sampled the tokens, at its temperature
-    proximal_logprobs: list[float] | None = None  # under the policy at the start of the step, if it differs
+    old_logprobs: list[float] | None = None  # log-probs under the policy that sampled the tokens, at its temperature
+    proximal_logprobs: list[float] | None = None  # log-probs under the policy at the start of the step, if it differs
     weights: list[float] | None = None  # importance weights
     loss_mask: list[int] | None = None  # 1 for the tokens in the loss; None if these are all sampled tokens
     ref_logprobs: list[float] | None = None  # under the reference model
@@ -51,7 +51,7 @@ class TrainingSample:
 
 
 def to_samples(trajectory: Trajectory, episode: int = 0) -> list[TrainingSample]:
-    """Convert a trajectory to samples: only one if every prompt extends the tokens of the previous call.
+    """Convert a trajectory to samples; there is only one if every prompt extends the previous call's tokens.
 
     A prompt that does not extend them, because the chat template or the context policy changed it, starts a new sample.
     Raises BadValue for a failed trajectory and for one without token ids.

@@ -256,7 +256,7 @@ def check_episodes(client: Client) -> None:
             break
     else:
         client.close(session)
-        return  # the episode is too long to reach its end
+        return  # the episode is too long to play to its end
     response = client.call(session, "step", action="x")
     refused = response.status == 409 and response.code == "episode_over"
     client.require(refused, "episodes", "a step after the end of the episode must be refused", response)

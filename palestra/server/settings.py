@@ -27,7 +27,7 @@ class Settings:
     lease: float = 600.0  # default time after which an unused session ends
     max_lease: float = 86_400.0
     step_timeout: float = 120.0  # maximum duration of a call, after which the session ends
-    reset_timeout: float | None = None  # same for creating and resetting an environment; None means step_timeout
+    reset_timeout: float | None = None  # maximum duration of a creation or reset; None means step_timeout
     # Maximum time to receive a request, and maximum time until the client reads the response.
     request_timeout: float = 60.0
     ping: float = 20.0  # interval between WebSocket pings, and timeout for their replies

@@ -134,7 +134,7 @@ class SessionWorker(CommandLoop):
         for key, kind, _ in batch:
             if kind == ABANDON:
                 self._executor.abandon_env(key)
-                self._envs.pop(key, None)  # not closed, because a thread is still using it
+                self._envs.pop(key, None)  # the environment is not closed, because a thread is still using it
             elif kind == PING:
                 self._done.append((key, PING, OK, None))
                 self._flush()
@@ -297,7 +297,7 @@ class SessionWorker(CommandLoop):
     def _report_failure(self, key: int, info: dict[str, Any]) -> dict[str, Any]:
         """Report a failure to the server's log, and return `info` for the client."""
         failure = info["failure"]
-        if not isinstance(failure, EnvFailure):  # the env uses this key itself
+        if not isinstance(failure, EnvFailure):  # the env itself uses the "failure" key
             return info
         self._done.append((key, FAILURE, OK, (failure.kind, _utf8(failure.message), _utf8(failure.trace))))
         return info if self._expose_errors else {**info, "failure": replace(failure, message=HIDDEN, trace="")}

@@ -63,7 +63,7 @@ def _replace(folder: Path, write: Callable[[Path], None]) -> None:
         OSError,
         RuntimeError,
         SafetensorError,
-    ) as err:  # torch and safetensors raise these if the disk is full
+    ) as err:  # torch and safetensors raise these exceptions if the disk is full
         shutil.rmtree(part, ignore_errors=True)
         recover_folder(folder)
         raise StoreFailed(f"cannot write the checkpoint {folder}: {err}. The previous checkpoint is intact") from err

@@ -32,7 +32,7 @@ FLAT = {flat_name(item): (section, item.name) for section, kind in SECTIONS.item
 def from_mapping(values: Mapping[str, Any]) -> TrainConfig:
     """Build a config from a mapping with flat settings, section tables, or both."""
     tables, flat = _split(values)
-    if "system" in tables.get("sampling", {}):  # older recipes set it in [sampling]
+    if "system" in tables.get("sampling", {}):  # older recipes set the system prompt in [sampling]
         tables.setdefault("agent", {}).setdefault("system", tables["sampling"].pop("system"))
     imports = tables.get("env", {}).get("imports", flat.get("import", ()))
     if imports:

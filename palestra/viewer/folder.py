@@ -103,7 +103,7 @@ class Folder:
         if is_run:
             yield RunLocation(name=prefix or ".", path=folder)
             if depth:
-                return  # subfolders of a run belong to it
+                return  # a run's subfolders belong to the run
         if depth >= _DEEPEST:
             return
         try:

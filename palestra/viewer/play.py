@@ -42,7 +42,7 @@ class Game:
     started: float
     clock_start: float
     turns: list[Turn] = field(default_factory=list)
-    views: list[Rendering | None] = field(default_factory=list)  # one per state, from the first to the current
+    views: list[Rendering | None] = field(default_factory=list)  # one rendering per state so far
     helped: int = 0  # number of actions proposed by the expert or the random player
     saved: str | None = None  # FILE:NUMBER of the saved episode
     lock: threading.Lock = field(default_factory=threading.Lock)

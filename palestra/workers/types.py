@@ -66,7 +66,7 @@ class EnvResult(NamedTuple):
     observation: Observation
     reward: float  # NaN if the step failed
     terminated: bool
-    truncated: bool  # also True if the step failed
+    truncated: bool  # True if the episode was truncated or the step failed
     info: dict[str, Any]
 
     @property

@@ -339,7 +339,8 @@ def _base(sentencepiece: bool) -> str:
         raw["added_tokens"] = [token for token in raw["added_tokens"] if not token["content"].startswith("<0x")]
         return json.dumps(raw)
     tokenizer = Tokenizer(models.BPE())
-    split = r"\s*[\r\n]+| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"  # newlines form one token, digits are separate
+    # Consecutive newlines form one token; each digit is a separate token.
+    split = r"\s*[\r\n]+| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s+"
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(split), "isolated"),

@@ -96,7 +96,7 @@ class Scheduler:
         self._waiting: deque[GenerationRequest] = deque()
         self._batch = RunningBatch()
         self._any_cancelled = False
-        self._unplaced: list[GenerationRequest] = []  # removed from the queue, but placing them raised an exception
+        self._unplaced: list[GenerationRequest] = []  # dequeued requests whose placement raised an exception
         self._entries_current = False  # whether the entries of running requests have current `cached` counts
 
     @property
@@ -211,7 +211,7 @@ class Scheduler:
                     self._waiting.appendleft(request)
                     break
         except Exception:
-            self._unplaced.append(request)  # `_fail` fails it together with the running requests
+            self._unplaced.append(request)  # `_fail` fails this request together with the running ones
             raise
         finally:
             self._waiting.extendleft(reversed(postponed))

@@ -32,7 +32,7 @@ class Refusal(NamedTuple):
     """Reason why an action is not possible."""
 
     why: str
-    recognized: bool = True  # False if no action has this name
+    recognized: bool = True  # False if the action's name is unknown
 
 
 def open_floor(cells: list[Any], width: int, pos: Pos) -> bool:

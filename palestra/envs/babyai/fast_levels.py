@@ -39,7 +39,7 @@ def fast_level_class(module: str, name: str) -> type:
         if name in _BY_IDENTITY:
             methods["_rand_int"] = _rand_unique_int
         level_class = type(key, (base,), {**methods, "__module__": __name__, "__qualname__": key})
-        level_class = _classes.setdefault(key, level_class)  # another thread may have created it first
+        level_class = _classes.setdefault(key, level_class)  # another thread may have created the class first
     return level_class
 
 

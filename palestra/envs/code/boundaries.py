@@ -24,7 +24,7 @@ class Hints:
 
     numbers: tuple[int, ...]
     lengths: tuple[int, ...]
-    letters: str  # characters of its string constants
+    letters: str  # characters in the program's string constants
 
     @classmethod
     def from_source(cls, source: str) -> Hints:

@@ -40,7 +40,7 @@ def _read_tags(reply: str) -> SearchAction | None:
     think_ends = [index for index, (name, closing, *_) in enumerate(tags) if name == "think" and closing]
     think_already_open = next((closing for name, closing, *_ in tags if name == "think"), False)
     index = think_ends.pop(0) + 1 if think_already_open else 0
-    think_ends.reverse()  # so that pop() returns the next one
+    think_ends.reverse()  # so that pop() returns the next closing tag
     unclosed: SearchAction | None = None
     while index < len(tags):
         name, closing, _, start = tags[index]

@@ -42,7 +42,7 @@ class Guess(NamedTuple):
     numbers: int  # one bit per (number, count of earlier occurrences); shared bits are black or white pegs
 
 
-MIN_CODES = 200  # no codes are held out if there are fewer
+MIN_CODES = 200  # no codes are held out if there are fewer than this many
 
 
 class Mastermind(LanguageGame):
@@ -192,7 +192,8 @@ class Mastermind(LanguageGame):
         length, numbers, turn = self.code_length, self.num_numbers, len(self.feedback)
         missing = ones = 0
         black = [[0] * (numbers + 1) for _ in range(length)]  # black pegs that a number adds, as [position][number]
-        both = [[0] * (numbers + 1) for _ in range(length)]  # the same for all pegs, as [earlier occurrences][number]
+        # Pegs of either color that a number adds, as [earlier occurrences][number].
+        both = [[0] * (numbers + 1) for _ in range(length)]
         for i, (text, pegs) in enumerate(self.feedback.items()):
             guess = tuple(map(int, text.split()))
             first, second = 1 << 16 * i, 1 << 16 * i + 8

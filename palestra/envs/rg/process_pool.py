@@ -101,7 +101,7 @@ class GymProcessPool:
         try:
             reply = process.request(timeout, **request)
         except BaseException:
-            self._discard(process)  # its pending reply would be mistaken for the next reply
+            self._discard(process)  # the process's pending reply would be mistaken for the next reply
             raise
         if reply is None:
             status = process.popen.poll()

@@ -30,7 +30,7 @@ from palestra.envs.rg.solutions import solution
 MAX_MEMORY = 4 << 30  # bytes of address space; some answers make scorers use too much memory
 MAX_ATTEMPTS = 20  # maximum number of seeds tried per item
 CACHED_ITEMS = 64
-CACHED_DATASETS = 16  # kept small because some datasets are large
+CACHED_DATASETS = 16  # maximum number of cached datasets, some of which are large
 # Datasets with slow constructors. One instance is cached and reseeded; tests verify that the items are the same.
 RESEEDED = frozenset(
     {"arc_agi", "codeio", "figlet_font", "group_anagrams", "n_queens", "rush_hour", "spell_backward", "word_ladder"}

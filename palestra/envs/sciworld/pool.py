@@ -75,7 +75,7 @@ class Simulation:
             try:
                 result = self._with_instance(lambda simulator, instance: simulator.step(instance, action))
             except JavaError:
-                self.release()  # the next use rebuilds it without this action
+                self.release()  # the next use rebuilds the simulation without this action
                 raise
             self.actions.append(action)
             if self._awaiting_choice or not result.text.startswith(UNPARSED):

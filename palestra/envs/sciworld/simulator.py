@@ -238,7 +238,7 @@ class JavaSimulator:
             return
         if before is not None:
             before.object_count = int(self._counter.count())
-        self._current = None  # remains None if one of the calls below fails
+        self._current = None  # no instance is current if one of the calls below fails
         self._random_field.set(self._random, instance.random)
         getattr(self._counter, "count_$eq")(instance.object_count)
         self.connection.free(self._simplifier.parseSimplificationStr(instance.simplifications))

@@ -22,7 +22,7 @@ def shortened(path: Sequence[str]) -> tuple[str, ...]:
     for action, run in groupby(path):
         count = sum(1 for _ in run)
         waits = (count - 1) // WAIT if action == "wait1" or action.startswith("look at ") else 0
-        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # at least one look remains
+        short += ["wait"] * waits + [action] * (count - waits * WAIT)  # at least one observation of the object remains
     return tuple(short)
 
 

@@ -189,7 +189,8 @@ class EdgeDraw(Draw):
         """Store and return `values`, those of them that the query mentions, and most of them in a random order."""
         hot = [value for value in values if self._is_hot(value)]
         self.hot_keys.update(value[0] for value in hot if isinstance(value, tuple))
-        order = self.rng.sample(values, len(values) - len(values) // 5)  # the others occur only if mentioned
+        # A fifth of the values occur only if the query mentions them.
+        order = self.rng.sample(values, len(values) - len(values) // 5)
         if self.avoid and hot and isinstance(hot[0], tuple):
             cold = [value for value in order if value not in hot]
             order, hot = cold if len(cold) >= _MIN_COLD else order, []

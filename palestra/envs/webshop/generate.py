@@ -67,7 +67,7 @@ def products(seed: int, count: int) -> list[Product]:
 
 
 def _product(seed: int, number: int) -> Product:
-    family = Random(child_seed(seed, "family", number // FAMILY))  # yields the same values for all members
+    family = Random(child_seed(seed, "family", number // FAMILY))  # yields the same values for the whole family
     kind = family.choice(KINDS)
     brand = family.choice(BRAND_STARTS) + family.choice(BRAND_ENDS)
     noun = family.choice(kind.nouns)

@@ -278,4 +278,4 @@ def _table(text: str) -> dict[str, str]:
 
 
 KIND_PHRASES = _table(_KINDS)
-ATTRIBUTE_PHRASES = _table(_ATTRIBUTES)  # each completes the sentence "it should ..."
+ATTRIBUTE_PHRASES = _table(_ATTRIBUTES)  # each phrase completes the sentence "it should ..."

@@ -21,7 +21,7 @@ from palestra.seeding import check_seed
 
 MIN_PAGES, MAX_PAGES = 100, 1_000_000
 NOW = 2000  # the year in which the encyclopedia was written
-FIRST_BIRTH, SPAN = 1500, 380  # every family starts in one of the SPAN years after FIRST_BIRTH
+FIRST_BIRTH, SPAN = 1500, 380  # a family's first birth is in one of the SPAN years after FIRST_BIRTH
 FAMILY = 8  # people per family
 YOUNGEST_DEATH = 50  # minimum age at death in years; everything a person does happens before this age
 

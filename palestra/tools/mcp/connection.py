@@ -144,7 +144,7 @@ class McpConnection:
         if self._task is None:
             return
         if isinstance(self.server, StdioServer):
-            kill(self.status)  # closes its streams, so that all pending requests fail
+            kill(self.status)  # closes the server's streams, so that all pending requests fail
         done, _ = await asyncio.wait([self._task], timeout=0.2 if not isinstance(self.server, StdioServer) else 30)
         if not done:
             self._task.cancel()

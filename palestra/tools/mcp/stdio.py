@@ -33,7 +33,7 @@ class ServerStatus:
     ended: str = ""  # reason why the server sends no more messages; "" while it is running
     invalid_lines: int = 0  # number of output lines that are not MCP
     first_invalid_line: str = ""
-    stderr: str = ""  # last part of its standard error
+    stderr: str = ""  # last part of the server's standard error
     pid: int | None = None
 
     def details(self) -> str:
@@ -132,7 +132,7 @@ async def _read(process: asyncio.subprocess.Process, to_session: Any, status: Se
     except (OSError, asyncio.IncompleteReadError) as err:
         status.ended = str(err)
     finally:
-        to_session.close()  # this makes pending requests fail
+        to_session.close()  # closing the stream makes pending requests fail
 
 
 async def _exit_description(process: asyncio.subprocess.Process) -> str:

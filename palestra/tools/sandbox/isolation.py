@@ -43,7 +43,7 @@ class IsolationLevel:
 
     name: Literal["bubblewrap", "none"]
     why: str = ""  # reason why full isolation is not available, or ""
-    fix: str = ""  # command or change that makes it available
+    fix: str = ""  # command or change that makes full isolation available
 
     @property
     def confinement(self) -> str:

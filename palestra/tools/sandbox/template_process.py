@@ -36,7 +36,7 @@ class TemplateProcess:
     """A running template process that accepts requests."""
 
     def __init__(self, level: isolation.IsolationLevel, modules: Sequence[str]) -> None:
-        self.busy = 0  # number of programs that it is running
+        self.busy = 0  # number of programs that the template is running
         self._control, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._pid = os.getpid()
         self._stderr = memory_file("errors")
@@ -93,7 +93,7 @@ class TemplateProcess:
             env=environment,
             cwd="/",
             pass_fds=pass_fds,
-            start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach it
+            start_new_session=True,  # so that Ctrl-C in the host's terminal does not reach the template
         )
         if self._group is not None:
             self._group.close_handle()

@@ -58,7 +58,7 @@ class Result:
     status: Status  # "error": the program failed; "limit": it exceeded the limit named in `limit`
     limit: LimitName | None = None
     exit_code: int | None = None  # None if a signal killed the program
-    signal: str | None = None  # name of that signal, such as "SIGSEGV"
+    signal: str | None = None  # name of the signal that killed the program, such as "SIGSEGV"
     duration: float = 0.0  # seconds
     cpu: float = 0.0  # seconds of CPU time; 0 for session cells
     cut: bool = False  # standard output or standard error was truncated at the limit

@@ -172,7 +172,7 @@ class PagedScheduler:
         self.blocks.forget_all()
 
     def forget(self, key: Hashable) -> None:
-        self._conversations.pop(key, None)  # its pages are reused when they become the least recently used
+        self._conversations.pop(key, None)  # its pages are reused once they are the least recently used ones
 
     def abort(self, reason: str) -> list[GenerationRequest]:
         """Fail and return all requests, running and waiting."""
@@ -301,7 +301,7 @@ class PagedScheduler:
             if pages is not None:
                 for slot, page in zip(outgrown.tolist(), pages, strict=True):
                     self._sequences[slot].pages.append(page)
-                self._new_page[outgrown] = pages  # the device enters them into its block tables
+                self._new_page[outgrown] = pages  # the device writes these pages to its block tables
                 self._page_count[outgrown] += 1
                 return
             if self._launched is not None:

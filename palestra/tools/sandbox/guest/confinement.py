@@ -146,7 +146,7 @@ class Confinement:
         else:
             self.pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
             with contextlib.suppress(PermissionError):  # the host's own priority may be a lower bound
-                set_kill_priority(0)  # its programs are killed first
+                set_kill_priority(0)  # the supervisor's programs are killed first
 
     def plan(self, slot: ConfinementSlot, limits: dict[str, Any], folder: str) -> Steps:
         """Return the steps that isolate a program from the host. At level "none", `folder` is its working directory."""
@@ -171,7 +171,7 @@ class Confinement:
             (libc.mount, (b"proc", b"/proc", b"proc", _RDONLY | _NOSUID | _NODEV | _NOEXEC, None)),
         ]
         if root:
-            steps.append((_set_user, (uid,)))  # this drops all capabilities
+            steps.append((_set_user, (uid,)))  # setting the user id drops all capabilities
         else:
             steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately, and maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)

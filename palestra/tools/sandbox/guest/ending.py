@@ -71,7 +71,7 @@ def describe_ending(
     cpu = usage.ru_utime + usage.ru_stime
     killed = False
     out_of_memory, own_limit = (False, False) if group is None else group.kills()
-    if out_of_memory and status and not limit:  # perhaps not this process, but one that it started
+    if out_of_memory and status and not limit:  # the kernel may have killed a process that this one started
         limit, killed = ("memory", False) if own_limit else ("", True)
     elif not limit and signalled and os.WTERMSIG(status) == signal.SIGKILL:
         limited = limits["kind"] != "session"

@@ -304,7 +304,7 @@ class Template:
             self._clean_up(process)
         self._slots.append(process.slot)
         setup_error = self._setup_error(process.slot) if status else ""
-        if process.connection is None:  # no program was sent to it
+        if process.connection is None:  # no program was sent to the process
             self._waiting = [(limits, other) for limits, other in self._waiting if other is not process]
             if process.gate is not None:
                 process.gate.close()
@@ -352,7 +352,7 @@ class Template:
         usage = all_usage() if any(process.limits["kind"] != "batch" for process in programs) else {}
         for process in programs:
             if process.limits["kind"] == "batch":
-                continue  # its supervisor checks the limits of each process
+                continue  # the batch's supervisor checks the limits of each process
             if process.meter is None:
                 process.meter = UsageMeter(process.pid, self._own_memory)
             process.meter.update(usage, now, process.limits["memory"])
@@ -385,9 +385,9 @@ def main() -> None:
         try:
             importlib.import_module(name)
             if name == "numpy":
-                importlib.import_module("numpy.random")  # numpy imports it lazily
+                importlib.import_module("numpy.random")  # numpy imports numpy.random lazily
         except ImportError:
-            continue  # not installed; a program that imports it gets the usual error
+            continue  # the module is not installed; a program that imports it gets the usual error
     confinement = Confinement(level=sys.argv[2], first_uid=int(sys.argv[3]), groups=int(sys.argv[5]))
     template = Template(control, confinement)
     sys.argv = ["main.py"]
