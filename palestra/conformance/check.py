@@ -105,6 +105,8 @@ def _run(
     invariants.flags(subject, recordings)
     invariants.solved_return(subject, expert_recordings)
     passed("flags and rewards")
+    invariants.forks(subject, recordings)  # before `any_action`, which uses forks
+    passed("fork")
     invariants.any_action(subject)
     passed("any action")
     if invariants.has_expert_peeks(subject):
@@ -117,8 +119,6 @@ def _run(
         invariants.rate(subject, "random", report.random)
     invariants.empty_answers(subject)
     splits(subject)
-    invariants.forks(subject, recordings)
-    passed("fork")
     invariants.prompt(subject, recordings)
     passed("prompt")
     invariants.documented_rates(subject)

@@ -1,35 +1,68 @@
-"""Ids that are checked in full, and their variants, which have shorter checks."""
+"""Ids that are checked in full, and ids that differ from them only in parameters, which have shorter checks."""
 
 from __future__ import annotations
 
+import os
+
 import palestra
+from palestra.conformance import Rate, invariants
+from palestra.conformance.check import _subject
+from palestra.conformance.recording import Subject
+
+# `make conformance` sets this variable, and then every id is checked in full.
+COMPLETE = os.environ.get("PALESTRA_CONFORMANCE") == "full"
 
 PEEKS = "the environment sets expert_peeks, so the expert may read hidden state"
 # Families and games whose expert reads hidden state, such as the recorded answer.
 PEEKING = ("code:", "game:WikiGame", "logic:", "math:", "qa:", "rg:", "sciworld:", "sql:", "textcraft:", "webshop:")
 
-MAIN = {  # family -> ids that tests/conformance/test_every_env.py checks in full
+# Families with several ids per class, and the ids that are checked in full. In the other families, that is the id whose
+# variant is "random", which draws the sizes and levels of the other ids.
+MAIN = {
     "babyai": ("babyai:GoTo-v0", "babyai:SynthS5R2-v0"),
-    "code": ("code:Algorithms-v0-random", "code:Puzzles-v0-random", "code:Repair-v0-random"),
-    "search": ("search:World-v0-3hop", "search:World-v0-mixed"),
+    "logic": ("logic:Rules-v0-d3", "logic:Rules-v0-d5-open"),
+    "qa": ("qa:World-v0-mixed",),
+    "search": ("search:World-v0-mixed",),
     "sql": ("sql:Shop-v0", "sql:Mixed-v0"),
+    "textcraft": ("textcraft:Depth1-v0", "textcraft:All-v0"),
     "webshop": ("webshop:Shop-v0", "webshop:test-html"),
 }
-VARIANTS = [
-    env_id
-    for family, main in MAIN.items()
-    for env_id in palestra.list_envs(family)
-    if env_id not in main and not palestra.get_spec(env_id).needs_data
-]
-EVERY = [  # ids that tests/conformance/test_every_env.py checks; reasoning-gym and ScienceWorld have their own files
+# Reasoning-gym and ScienceWorld have their own files.
+READY = [
     env_id
     for env_id in palestra.list_envs()
-    if not env_id.startswith(("rg:", "sciworld:"))
-    and env_id not in VARIANTS
-    and not palestra.get_spec(env_id).needs_data
+    if not env_id.startswith(("rg:", "sciworld:")) and not palestra.get_spec(env_id).needs_data
 ]
+
+
+def _is_main(env_id: str) -> bool:
+    family = env_id.partition(":")[0]
+    return env_id in MAIN[family] if family in MAIN else env_id.endswith("-random")
+
+
+EVERY = [env_id for env_id in READY if COMPLETE or _is_main(env_id)]  # checked by test_every_env.py
+VARIANTS = [env_id for env_id in READY if not _is_main(env_id)]  # checked by test_variants.py
 
 
 def notes_of(env_id: str) -> list[str]:
     """Return the notes that `check_env` is expected to report for an id."""
     return [PEEKS] if env_id.startswith(PEEKING) else []
+
+
+def check_briefly(env_id: str) -> Subject:
+    """Check the invariants that may depend on the parameters of an id, on one episode per player.
+
+    These are the flags, the rewards, the success of the expert, empty actions, forks, the prompt and the stated rates.
+    """
+    subject = _subject(env_id, {})
+    with subject.make() as env:
+        expert = subject.record(env, 1, "expert")
+        random = subject.record(env, 2, "random")
+    invariants.rate(subject, "expert", Rate(bool(expert.success), 1))
+    invariants.flags(subject, [expert, random])
+    invariants.solved_return(subject, [expert])
+    invariants.empty_answers(subject)
+    invariants.forks(subject, [min(expert, random, key=lambda recording: len(recording.actions))])
+    invariants.prompt(subject, [random])
+    invariants.documented_rates(subject)
+    return subject
