@@ -25,7 +25,7 @@ ALLOWED = {
         "LLVM-exception",
     ),
     *("MIT", "MIT-0", "MIT-CMU", "PSF-2.0", "Zlib"),
-    "MPL-2.0",  # applies to changes in its own files only
+    "MPL-2.0",  # applies only to changes in the package's own files
     "LGPL-2.0",  # license of func-timeout, which skyrl-gym imports and users can replace
     "LGPL-2.1",  # license of pygame-ce, which minigrid imports and users can replace
 }

@@ -176,8 +176,9 @@ def test_timeout_excludes_waiting_for_a_connection(server: Stub) -> None:
 
     async def many() -> list[Completion]:
         return await asyncio.gather(
+            # Together, the requests take longer than the timeout.
             *(engine.chat(HI, SHORT) for _ in range(24))
-        )  # together they take longer than the timeout
+        )
 
     assert len(run(many())) == 24
 

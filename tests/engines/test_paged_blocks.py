@@ -25,7 +25,7 @@ def test_common_prefixes_share_full_pages() -> None:
     assert shared == 0
     second, shared = start(blocks, [*rules, 7])
     assert (shared, second[:2], second[2] != first[2]) == (2, first[:2], True)
-    assert start(blocks, [0, *rules])[1] == 0  # the same tokens at other positions
+    assert start(blocks, [0, *rules])[1] == 0  # the same tokens at other positions are not shared
     blocks.release(first)
     assert blocks.free_pages == 19 - 3 - 3  # two of the first sequence's pages are still used by the second one
     blocks.release(second)

@@ -80,7 +80,7 @@ def test_entries_without_a_current_conversation_are_dropped() -> None:
     st.floats(0, 5_000) | st.just(1e7),
 )
 def test_segments_cover_every_row_once(drawn: list[tuple[int, int, int]], call_cost: float) -> None:
-    blocks = {(size, at): tokens for size, at, tokens in drawn}  # blocks may overlap here, which does not matter
+    blocks = {(size, at): tokens for size, at, tokens in drawn}  # overlapping blocks do not affect the result
     rows = [(at * size, size, tokens) for (size, at), tokens in sorted(blocks.items())]
     offset, sizes, counts = np.array(rows, np.int64).reshape(-1, 3).T
     parts = segments(offset, sizes, counts, call_cost)
@@ -96,4 +96,4 @@ def test_segments_cover_every_row_once(drawn: list[tuple[int, int, int]], call_c
         assert segment.rows[0] == 0
         assert segment.rows[-1] == segment.blocks - 1
     cost = sum(segment.blocks * segment.length + call_cost for segment in parts)
-    assert cost <= sum(blocks.values()) + call_cost * len(blocks) + 1e-6  # never worse than one call per row
+    assert cost <= sum(blocks.values()) + call_cost * len(blocks) + 1e-6  # never more expensive than one call per row

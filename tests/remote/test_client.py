@@ -95,7 +95,7 @@ def test_splits_and_all_tasks_of_an_env_on_a_server(server: Server) -> None:
     geometry = f"{server.url}/{name}"
     assert with_split(geometry, {"max_attempts": 2}, "train") == {"max_attempts": 2, "split": "train"}
     assert with_split(f"{geometry}?split=test", {}, "train") == {}
-    assert with_split(f"{server.url}/{GUESS}", {}, "test") == {}  # it has no splits
+    assert with_split(f"{server.url}/{GUESS}", {}, "test") == {}  # this environment has no splits
     assert suite_entry(geometry, n=3).kwargs == {"split": "test"}
     with (
         palestra.make(geometry, split="test") as remote,

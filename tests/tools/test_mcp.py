@@ -304,7 +304,7 @@ def test_a_server_that_dies_is_reported_and_restarted(plain: McpTools) -> None:
     assert text_of_call(plain, "count") == "1"
     assert text_of_call(plain, "pid") != before
     kill(int(text_of_call(plain, "pid")))
-    with pytest.raises(ToolFailed, match="SIGKILL"):  # killed between two calls, so its state is lost
+    with pytest.raises(ToolFailed, match="SIGKILL"):  # the server was killed between two calls, so its state is lost
         run(plain, "count")
     assert text_of_call(plain, "count") == "1"
 

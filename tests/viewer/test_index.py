@@ -144,7 +144,7 @@ def test_links_to_folders_are_listed_once(runs: Path) -> None:
     (runs / "kept").symlink_to(runs / ".kept" / "b")
     folder = Folder(runs)
     assert [place.name for place in folder.runs()] == ["group/a", "kept"]
-    assert folder.run("best").path == runs / "best"  # can still be opened by its other name
+    assert folder.run("best").path == runs / "best"  # the run can still be opened by its other name
 
 
 def test_a_second_viewer_uses_the_index_and_takes_over(runs: Path, watched: Watched) -> None:

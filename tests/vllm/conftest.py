@@ -48,7 +48,7 @@ def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
             cwd=log.parent,
             stdout=out,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that its workers are stopped with it
+            start_new_session=True,  # so that the server's workers are stopped with it
         )
         try:
             _await_health(process, f"http://127.0.0.1:{port}/health", log)

@@ -38,9 +38,8 @@ class ObservationWrapper(EnvWrapper):
         self.apply_chat_template_on_reset = apply_chat_template_on_reset
         self.tokenizer = tokenizer
         longest = None if not max_history_length else max_history_length + 1
-        self.obs_queue: deque[tuple[str, bool]] = deque(
-            maxlen=longest
-        )  # observations, and whether a tool returned them
+        # Observations, and whether a tool returned them.
+        self.obs_queue: deque[tuple[str, bool]] = deque(maxlen=longest)
         self.act_queue: deque[str] = deque(maxlen=max_history_length)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:

@@ -187,7 +187,7 @@ def meetings(c: Choices, spans: list[list[int]]) -> Any:
         if all(any(start <= moment <= end for moment in moments) for start, end in spans)
     )
     return {
-        "rooms": max(map(len, together)),  # if every two intervals overlap, all of them share a moment
+        "rooms": max(map(len, together)),  # if all pairs of intervals overlap, all intervals have a common point
         "most": max(map(len, separate)),
         "worth": max(sum(spans[i][1] - spans[i][0] for i in s) for s in separate),
         "covered": len(covered),

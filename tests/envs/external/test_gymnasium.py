@@ -225,7 +225,7 @@ def test_forks_and_replays_of_a_stochastic_env_are_identical(seed: int, actions:
     for turn, word in enumerate(actions):
         if turn == at:
             fork = env.fork()
-            walk(fork.fork(), "left")  # must not affect the other envs
+            walk(fork.fork(), "left")  # a step in a fork must not affect the other envs
         if fork.turn < env.turn:
             assert fork.sample_random_action()
         step = walk(env, word)

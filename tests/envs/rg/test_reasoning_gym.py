@@ -53,7 +53,7 @@ def test_the_catalog_covers_the_package() -> None:
         "            levels[name].append(False)\n"
         "print(json.dumps(levels))"
     )
-    del available["composite"]  # mixes other datasets, for which Palestra has `make_vec` and training recipes
+    del available["composite"]  # this dataset only mixes others, as `make_vec` and recipes do
     available["jugs"][3] = False  # takes minutes to generate an item
     ours = {name: [rates is not None for rates in levels[1:]] for name, levels in RATES.items()}
     assert ours == available

@@ -27,7 +27,7 @@ def test_shortened_solutions_take_the_same_time_and_only_skip_observing(runs: li
         assert short.count(what) == path.count(what)
     assert short[-1:] == path[-1:]
     watched = [action for action in path if action.startswith("look")]
-    assert ("look at plane" in short) == bool(watched)  # at least one look remains
+    assert ("look at plane" in short) == bool(watched)  # at least one observation remains
 
 
 def test_heating_is_shortened_only_if_the_path_fails() -> None:

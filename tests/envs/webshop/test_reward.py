@@ -213,7 +213,7 @@ def test_the_type_multiplies_the_reward() -> None:
     assert score(item(name="Tin Box", **far), goal(name="Tin " + "Whistle Drum Flute Horn " * 3), ()).r_type == 0.1
     assert score(item(name="Tin Box", **far), goal(name="Tin Whistle Drum Flute Horn"), ()).r_type == 0.5
     assert score(item(name="Tin Box", **far), goal(name="Tin Whistle"), ()).r_type == 1.0
-    assert score(item(name="Wool Hat"), goal(name="Tin Whistle"), ()).r_type == 0.0  # even with the same query
+    assert score(item(name="Wool Hat"), goal(name="Tin Whistle"), ()).r_type == 0.0  # 0 despite the same query
     assert score(item(name="Wool Hat"), goal(name="2 x 4"), ()).r_type == 1.0  # no nouns at all
 
 
