@@ -94,6 +94,10 @@ class Env(ABC):
         """Return the well-formed example action that the prompt contains."""
         raise BadValue(f"{type(self).__name__} has no example action")
 
+    def can_read(self, action: str) -> bool:  # noqa: ARG002  # subclasses use `action`
+        """Return False if `step` would reject the action as unreadable; `palestra play` then asks again."""
+        return True
+
     def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # subclasses use `mode`
         """Render the state as text, or as PNG bytes with mode "image"; None if the env does not support the mode."""
         return None

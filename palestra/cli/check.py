@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs, expand_names
@@ -50,6 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="Print one JSON object per environment or server, each on its own line."
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="Number of processes that test several environments at the same time (default: number of CPU cores).",
+    )
     options = parser.add_argument_group("environment")
     add_import(options)
     add_env_kwargs(options)
@@ -64,34 +74,59 @@ def run(args: argparse.Namespace) -> int:
     failed = sum(_server_fails(url, args.json) for url in servers)
     names = [name for name in args.envs if name not in servers]
     kwargs = env_kwargs(args)
-    for name in expand_names(names) if names else []:
-        if get_spec(name).needs_data and name not in args.envs and not kwargs:
-            reason = "needs data: pass the full id to check it anyway, or --set path=FILE"
-            print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
-        else:
-            failed += _env_fails(name, kwargs, args)
-        sys.stdout.flush()  # show results immediately even if stdout is a pipe
-    return 1 if failed else 0
+    envs = expand_names(names) if names else []
+    skipped = {name for name in envs if get_spec(name).needs_data and name not in args.envs and not kwargs}
+    bad: list[str] = []
+    with _results([name for name in envs if name not in skipped], kwargs, args) as results:
+        for name in envs:
+            if name in skipped:
+                reason = "needs data: pass the full id to check it anyway, or --set path=FILE"
+                print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
+            else:
+                passed, text = next(results)
+                print(text)
+                bad += [] if passed else [name]
+            sys.stdout.flush()  # show results immediately even if stdout is a pipe
+    if len(envs) > 1 and not args.json:
+        print(f"\n{len(envs) - len(skipped) - len(bad)} passed, {len(bad)} failed, {len(skipped)} skipped")
+        for name in bad:
+            print(f"  failed: {name}")
+    return 1 if failed or bad else 0
 
 
-def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> bool:
-    """Test one environment, print the result and return True if it failed."""
+@contextmanager
+def _results(
+    names: list[str], kwargs: dict[str, Any], args: argparse.Namespace
+) -> Iterator[Iterator[tuple[bool, str]]]:
+    """Return an iterator over the results for `names`, which are tested in several processes."""
+    workers = min(len(names), os.cpu_count() or 1 if args.workers is None else args.workers)
+    limits = {name: getattr(args, name) for name in ("episodes", "seconds", "step_timeout", "reset_timeout")}
+    test = partial(_test_env, kwargs=kwargs, limits=limits, as_json=args.json)
+    if workers <= 1:
+        yield map(test, names)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from palestra.plugins import import_modules
+
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=import_modules, initargs=(args.imports,))
+    try:
+        yield pool.map(test, names)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _test_env(name: str, *, kwargs: dict[str, Any], limits: dict[str, Any], as_json: bool) -> tuple[bool, str]:
+    """Test one environment; return whether it passed, and the text to print."""
     from palestra.conformance import check_env
 
     row: dict[str, Any] = {"id": name}
     try:
-        report = check_env(
-            name,
-            kwargs=kwargs,
-            episodes=args.episodes,
-            seconds=args.seconds,
-            step_timeout=args.step_timeout,
-            reset_timeout=args.reset_timeout,
-        )
+        report = check_env(name, kwargs=kwargs, **limits)
     except ConformanceError as err:
         row |= {"passed": False, **vars(err)}
-        print(json.dumps(row) if args.json else f"{name}: FAILED\n  {err}")
-        return True
+        return False, json.dumps(row) if as_json else f"{name}: FAILED\n  {err}"
     row |= {
         "passed": True,
         "checks": report.passed,
@@ -100,8 +135,7 @@ def _env_fails(name: str, kwargs: dict[str, Any], args: argparse.Namespace) -> b
         "random": None if report.random is None else report.random.value,
         "seconds": round(report.seconds, 3),
     }
-    print(json.dumps(row) if args.json else str(report))
-    return False
+    return True, json.dumps(row) if as_json else str(report)
 
 
 def _is_server(name: str) -> bool:
@@ -112,8 +146,6 @@ def _is_server(name: str) -> bool:
 
 def _server_fails(url: str, as_json: bool) -> bool:
     """Test the protocol of a server, print the result and return True if it failed."""
-    import os
-
     from palestra.optional import require
 
     require("msgspec", extra="serve")

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from palestra.optional import install_command
+
 _MARKS = {"ok": "ok", "limited": "part", "missing": "--"}
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?.*?;.*extra\s*==\s*['\"]([^'\"]+)['\"]")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -146,7 +148,7 @@ def _extras() -> Iterator[Finding]:
     for extra in extras:
         missing = sorted({name for name in _packages(extra, extras) if not _installed(name)})
         if missing:
-            fix = f"{os.path.basename(sys.executable)} -m pip install 'palestra[{extra}]'"  # noqa: PTH119
+            fix = f"{os.path.basename(sys.executable)} -m {install_command(extra)}"  # noqa: PTH119
             yield Finding(feature=f"[{extra}]", state="missing", detail=f"not installed: {', '.join(missing)}", fix=fix)
         else:
             yield Finding(

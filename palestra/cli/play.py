@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
+import textwrap
 
 from palestra.cli.env_options import (
     NAME_HELP,
@@ -19,6 +22,11 @@ from palestra.parsing import boxed, last_boxed
 from palestra.seeding import check_seed
 from palestra.threads import call_with_timeout
 from palestra.types import Step, finite_reward, text_of
+
+HELP = (
+    "Type your action; \\boxed{} is added for you. :hint shows the expert's action, :help shows this text, :quit exits."
+)
+BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,9 +86,9 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
     observation, info = call_with_timeout("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
     print(f"--- {name}, seed {info.get('seed', seed)}\n")
-    print(text_of(observation))
+    print(_wrapped(text_of(observation)))
     if args.agent == "human":
-        print("\n(Type your action; \\boxed{} is added for you. :hint shows the expert's action, :quit exits.)")
+        print(_styled(f"\n{HELP}", DIM))
     total = 0.0
     while True:
         action = _read_action(env) if args.agent == "human" else _choose_action(env, args.agent)
@@ -88,10 +96,11 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
             return None
         step = call_with_timeout("step", env.step, args.step_timeout, action)
         total += finite_reward(step.reward)
-        print(f"\n{text_of(step.observation)}")
+        print(f"\n{_wrapped(text_of(step.observation))}")
         if step.done:
-            outcome = "solved" if step.info.get("success") else "truncated" if step.truncated else "not solved"
-            print(f"\n{outcome}, return {total:g}")
+            solved = bool(step.info.get("success"))
+            outcome = "solved" if solved else "truncated" if step.truncated else "not solved"
+            print(_styled(f"\n{outcome}, return {total:g}", GREEN if solved else RED))
             return step
 
 
@@ -99,23 +108,48 @@ def _choose_action(env: Env, agent: str) -> str:
     action = env.sample_random_action() if agent == "random" else env.expert_action()
     if action is None:
         raise BadValue(f"{env!r} has no expert; try --agent random")
-    print(f"\n> {action}")
+    print(_styled(f"\n> {action}", BOLD))
     return action
 
 
 def _read_action(env: Env) -> str | None:
+    """Return the human player's action, or None to quit; commands and unreadable lines do not use up a turn."""
     while True:
         sys.stdout.write("\n> ")
         sys.stdout.flush()
         line = sys.stdin.readline()
-        if not line or line.strip() in (":q", ":quit"):
-            return None
         text = line.rstrip("\n")
-        if text.strip() == ":hint":
+        command = text.strip().lower()
+        if not line or command in (":q", ":quit", ":exit"):
+            return None
+        if command == ":hint":
             action = env.expert_action()
             print("This environment has no expert." if action is None else f"The expert would play {action}")
-        elif text.strip():
-            return boxed(text.strip()) if _expects_box(env) and last_boxed(text) is None else text
+        elif command in (":h", ":help", ":?"):
+            print(HELP)
+        elif command.startswith(":"):
+            print(f"There is no command {text.strip()}. {HELP}")
+        elif command:
+            action = boxed(text.strip()) if _expects_box(env) and last_boxed(text) is None else text
+            if env.unwrapped.can_read(action):
+                return action
+            print(f"This could not be read; the turn is not used. A valid action is {env.example_action()}")
+
+
+def _wrapped(text: str) -> str:
+    """Break lines that are longer than the terminal is wide between words; leave other output unchanged."""
+    if not sys.stdout.isatty():
+        return text
+    width = max(40, shutil.get_terminal_size().columns - 1)
+    lines = [
+        textwrap.wrap(line, width, break_long_words=False) if len(line) > width else [line] for line in text.split("\n")
+    ]
+    return "\n".join(part for wrapped in lines for part in wrapped)
+
+
+def _styled(text: str, style: str) -> str:
+    plain = not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\x1b[{style}m{text}\x1b[0m"
 
 
 def _expects_box(env: Env) -> bool:

@@ -26,6 +26,7 @@ from typing import IO, Any, Literal
 
 from palestra.errors import EnvFailed, MissingExtra
 from palestra.grading.template_process import LENGTH, MESSAGE, NOT_SET_UP
+from palestra.optional import install_command
 
 Failure = Literal["time", "memory", "nesting", "crash"]
 
@@ -290,7 +291,7 @@ class SymbolicPool:
         with self._start_lock:
             if self._template is None:
                 if importlib.util.find_spec("math_verify") is None:
-                    raise MissingExtra("math_verify is not installed. Install it with: pip install 'palestra[math]'")
+                    raise MissingExtra(f"math_verify is not installed. Install it with: {install_command('math')}")
                 self._template = _Template(self._memory)
             return self._template
 

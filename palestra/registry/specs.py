@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from palestra import plugins
 from palestra.core import Env
 from palestra.errors import AlreadyRegistered, BadEnvId, BadValue, MissingExtra, UnknownEnv, UsageError
+from palestra.optional import install_command
 from palestra.spec import UNBOUNDED, EnvId, EnvSpec
 
 CATALOGS: Mapping[str, str] = {  # family -> module that defines SPECS
@@ -368,7 +369,7 @@ def _maker(spec: EnvSpec) -> Callable[..., Env]:
             if spec.extra is not None and not (err.name or "").startswith("palestra"):
                 raise MissingExtra(
                     f"{spec.id} needs {err.name}, which is not installed. "
-                    f"Install it with: pip install 'palestra[{spec.extra}]'"
+                    f"Install it with: {install_command(spec.extra)}"
                 ) from err
             raise BadValue(f"{spec.id}: its entry point {spec.entry_point} cannot be imported: {err}") from err
         except AttributeError as err:

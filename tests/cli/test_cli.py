@@ -289,3 +289,33 @@ def test_doctor_reports_features_and_fixes() -> None:
     assert bare.returncode == 0
     assert "apt-get install bubblewrap" in bare.stdout
     assert "apt-get install chromium" in bare.stdout
+
+
+def test_commands_and_unreadable_lines_do_not_use_up_a_turn() -> None:
+    lines = ":help\n:foo\n:HINT\nnot a number\n\n:quit\n"
+    done = palestra_cli("play", "game:GuessTheNumber-v0-easy", "--seed", "3", stdin=lines)
+    assert done.returncode == 0
+    assert "There is no command :foo" in done.stdout
+    assert "The expert would play" in done.stdout
+    assert "This could not be read; the turn is not used." in done.stdout
+    assert "Turn 1" not in done.stdout
+    assert done.stdout.endswith("You quit the game.\n")
+
+
+def test_several_environments_are_checked_in_processes_and_summarized(tmp_path: Path) -> None:
+    (tmp_path / "own_envs.py").write_text(
+        "import palestra\nfrom tests.conformance.defective_envs import Clock\n"
+        "palestra.register('zoo:Clock-v0', Clock)\n"
+    )
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "palestra", "check", "game:Mastermind-v0-easy", "zoo:Clock-v0"),
+            *("--import", "own_envs", "--episodes", "2", "--workers", "2"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])},
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("1 passed, 1 failed, 0 skipped\n  failed: zoo:Clock-v0\n")

@@ -86,8 +86,8 @@ class Broken(GuessTheNumber):
 @pytest.mark.parametrize(
     ("env", "settings", "error", "words"),
     [
-        ("NeedsExtra", {"warm_start": 4}, BadValue, r"warm start finished no .*pip install 'palestra\[babyai\]'$"),
-        ("NeedsExtra", {"warm_start": 0}, BadValue, r"the model finished no .*pip install 'palestra\[babyai\]'$"),
+        ("NeedsExtra", {"warm_start": 4}, BadValue, r"warm start finished no .*pip install .*\[babyai\]'$"),
+        ("NeedsExtra", {"warm_start": 0}, BadValue, r"the model finished no .*pip install .*\[babyai\]'$"),
         ("Broken", {"warm_start": 4}, EngineFailed, "RuntimeError.*no dice. Check sample_random_action .*--warm-start"),
     ],
 )

@@ -138,7 +138,7 @@ def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) ->
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, extra in (("wandb", "wandb"), ("tensorboard.summary.writer.event_file_writer", "train")):
         monkeypatch.setitem(sys.modules, module, None)  # import raises ModuleNotFoundError
-        with pytest.raises(MissingExtra, match=rf"pip install 'palestra\[{extra}\]'"):
+        with pytest.raises(MissingExtra, match=rf"pip install .*\[{extra}\]'"):
             Metrics(tmp_path, tensorboard=extra == "train", wandb=extra == "wandb")
 
 

@@ -209,6 +209,12 @@ class LanguageGame(Env):
             reward += self._partial_credit()
         return _new_tuple(Step, (observation, reward, False, False, info))
 
+    def can_read(self, action: str) -> bool:
+        text = read_answer(action)
+        if text is None or len(text) > MAX_MOVE_LENGTH:
+            return False
+        return self.parse(text) is not None or self._parse_marked_up(text) is not None
+
     def _parse_marked_up(self, text: str | None) -> Any:
         r"""Parse a move that contains markup, such as `\text{up}`, or that is a number in words, else return None."""
         if text is None or len(text) > MAX_MOVE_LENGTH:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from palestra.errors import BadValue, EnvFailed, MissingExtra
+from palestra.optional import install_command
 
 START_TIMEOUT = 120.0  # seconds; importing the package takes long on a busy machine
 MAX_WAIT = 0.5  # seconds to wait for an idle process before starting another process
@@ -42,7 +43,7 @@ class GymProcess:
         if hello is None or "error" in hello:
             self.kill()
             if hello is not None and str(hello.get("missing")).startswith("reasoning_gym"):
-                raise MissingExtra("reasoning_gym is not installed. Install it with: pip install 'palestra[rg]'")
+                raise MissingExtra(f"reasoning_gym is not installed. Install it with: {install_command('rg')}")
             raise EnvFailed(f"the reasoning-gym process did not start: {(hello or {}).get('error', 'no reply')}")
 
     def request(self, timeout: float, **request: Any) -> dict[str, Any] | None:
