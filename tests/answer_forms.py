@@ -1,4 +1,4 @@
-r"""Table of the formats in which models often write answers, and of near-misses that must be rejected.
+r"""Table of common answer formats that must be accepted, and of near-misses that must be rejected.
 
 Each row is (family, reply, reference, accepted). The family determines how the reply is parsed and graded:
 

@@ -61,7 +61,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def dependencies() -> dict[str, PackageMetadata]:
-    """Return the metadata of every installed package that an extra other than `dev` requires, also indirectly."""
+    """Return the metadata of every installed package that an extra other than `dev` requires directly or indirectly."""
     todo = [Requirement(text) for name, texts in extras().items() if name != "dev" for text in texts]
     packages: dict[str, PackageMetadata] = {}
     done: set[tuple[str, frozenset[str]]] = set()

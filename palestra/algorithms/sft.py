@@ -57,7 +57,7 @@ class SFTConfig(CloningConfig):
 
     observations: bool = option(
         False,
-        "Also train on the tokens of observations, which teaches an untrained model the environment's language.",
+        "Also train on observation tokens, which teaches an untrained model the environment's language.",
         flag="data_observations",
     )
 

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="Number of episodes to play one after the other (default: 1).",
+        help="Number of episodes to play in sequence (default: 1).",
     )
     parser.add_argument(
         "--record", metavar="FILE", help="JSONL file to append the episodes to (default: episodes are not recorded)."

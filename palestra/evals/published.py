@@ -128,7 +128,7 @@ def cells(data: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def notes(data: Mapping[str, Any]) -> list[str]:
-    """Return one line per source, followed by how this evaluation differs from the published ones."""
+    """Return one line per source, followed by the differences from the published evaluations."""
     lines = [f"{row['model']}: {row['source']} ({row['metric']})" for row in data["rows"]]
     return [*lines, *(f"Difference: {text}" for text in data["differences"])]
 

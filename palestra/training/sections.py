@@ -305,8 +305,8 @@ class WarmStartConfig(Section):
     lr: float = option(1.2e-2, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
     observations: bool = option(
         True,
-        "During the warm start, also train on the tokens in observations, which teaches an untrained "
-        "model the environment's language.",
+        "During the warm start, also train on observation tokens, which teaches an untrained model the environment's "
+        "language.",
         flag="warm_observations",
     )
     player: Literal["random", "expert"] = option(

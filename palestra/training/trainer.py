@@ -232,7 +232,7 @@ class Trainer(ABC):
             max_tokens=sampling.max_tokens,
             temperature=temperature,
             stop=sampling.stop,
-            tempered_logprobs=not evaluation,  # the learner computes log-probs at the sampling temperature, too
+            tempered_logprobs=not evaluation,  # the learner also computes log-probs at the sampling temperature
             **(filters if temperature else {}),
         )
 

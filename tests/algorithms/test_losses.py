@@ -225,7 +225,7 @@ def test_on_policy_the_gradient_is_reinforce() -> None:
 @settings(max_examples=25)
 @given(seeds)
 def test_cispo_has_a_gradient_at_clipped_tokens(seed: int) -> None:
-    """Check that the gradient is -w clip(r) A at every token, also where the ratio is clipped."""
+    """Check that the gradient is -w clip(r) A at every token, even where the ratio is clipped."""
     inputs = without(batch(seed), "proximal_logprobs", "ratio_ids")
     options = LossOptions(objective="cispo", clip_low=0.1, clip_high=0.2)
     output = policy_loss(inputs, count(inputs), options)

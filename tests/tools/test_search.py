@@ -304,7 +304,7 @@ def test_results_do_not_depend_on_the_hash_seed() -> None:
 
 
 def test_the_encyclopedia_supports_multi_hop_questions() -> None:
-    """Look up a person's birthplace, then the river of that town, then the mountain range of that river."""
+    """Look up a person's birthplace, then that town's river, then the mountain range where the river rises."""
     corpus = {passage.title: passage.text for passage in encyclopedia_passages()}
 
     def search(query: str) -> str:

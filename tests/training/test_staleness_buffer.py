@@ -1,4 +1,4 @@
-"""Test that, in any order of finished episodes, every group is used once, complete and within the staleness bound."""
+"""Test that every group is used once, complete and within the staleness bound, in whatever order episodes finish."""
 
 from __future__ import annotations
 

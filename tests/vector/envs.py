@@ -26,7 +26,7 @@ class Trouble(Env):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         seed = self.start_episode(seed)
         if self.bad_seed_reset and seed % 4 == 0:
-            raise OSError("this seed cannot be reset")
+            raise OSError("no episode can start with this seed")
         self.turn = 0
         self.state = self.rng.getrandbits(32)
         return f"start {self.state:08x}", {"seed": seed, "options": options, "pid": os.getpid()}

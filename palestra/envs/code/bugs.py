@@ -110,7 +110,7 @@ def insert_bugs(source: str, sites: Sequence[BugSite], seed: int) -> ast.Module:
 
 
 def are_independent(tree: ast.Module, sites: Sequence[BugSite]) -> bool:
-    """Return whether the bugs can be combined, which requires that no bug removes code that another one modifies."""
+    """Return whether the bugs can be combined: no bug may remove code that another one modifies."""
     nodes = list(ast.walk(tree))
     for number, kind in sites:
         if kind in ("missing line", "missing else"):

@@ -102,7 +102,7 @@ class EdgeDraw(Draw):
         self.repeat = rng.choice((0.2, 0.4, 0.7))  # probability of a value that occurs often
         self.skew = rng.choice((1.5, 2.5, 4.0))
         self.scale = rng.choice((0.1, 0.2, 0.4))
-        self.hot_keys: set[Any] = set()  # keys of rows that the query mentions, and keys of rows that refer to them
+        self.hot_keys: set[Any] = set()  # keys of the rows that the query mentions or that refer to such rows
         self.recent: list[str] = []
         self._pools: dict[int, tuple[Any, list[Any], list[Any]]] = {}
         self._favorites: dict[tuple[Any, ...], list[Any]] = {}

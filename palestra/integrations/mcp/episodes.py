@@ -81,7 +81,7 @@ class Episodes:
                     step = await run_in_thread(episode.env.step, action)
                 step = step._replace(reward=finite_reward(step.reward))
             except EnvFailed:
-                del self._running[episode.key]  # not closed, because a thread may still be using the environment
+                del self._running[episode.key]  # the environment is not closed, because a thread may still be using it
                 raise
             episode.over = step.done
         return episode, step

@@ -329,7 +329,7 @@ class PagedScheduler:
         return pages
 
     def _set_pages(self, sequence: RunningSequence) -> None:
-        """Enter a new sequence's pages into the device's block tables in the next step."""
+        """Write a new sequence's pages to the device's block tables in the next step."""
         indices, pages = self._table_updates
         base = sequence.slot * self.runner.max_pages
         indices.extend(range(base, base + len(sequence.pages)))

@@ -56,7 +56,7 @@ class Pair:
         return f"SELECT {self.label}, {name} FROM ({groups} GROUP BY 1) JOIN {parents}"
 
     def exists(self, condition: str) -> str:
-        """Return the condition that the parent has a row that satisfies `condition`, which starts with AND."""
+        """Return a condition that is true if one of the parent's rows satisfies `condition`, which starts with AND."""
         return f"EXISTS (SELECT 1 FROM {self.child.sql} y WHERE {self.match}{condition})"
 
     def count(self, condition: Filter) -> str:
