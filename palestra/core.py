@@ -95,7 +95,7 @@ class Env(ABC):
         raise BadValue(f"{type(self).__name__} has no example action")
 
     def can_read(self, action: str) -> bool:  # noqa: ARG002  # subclasses use `action`
-        """Return False if `step` would reject the action as unreadable; `palestra play` then asks again."""
+        """Return False if `step` would reject the action as unreadable; `palestra play` then prompts again."""
         return True
 
     def render(self, mode: str = "text") -> str | bytes | None:  # noqa: ARG002  # subclasses use `mode`

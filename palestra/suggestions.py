@@ -55,7 +55,7 @@ SYNONYMS = {  # name in another tool -> names of the same setting here, most com
     "warmup": ("lr_warmup",),
     "warmup_steps": ("lr_warmup",),
 }
-MIN_SIMILARITY = 0.7  # below this ratio in difflib, names are unrelated words
+MIN_SIMILARITY = 0.7  # names with a lower difflib ratio are treated as unrelated
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:

@@ -34,7 +34,7 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
     "search-index": "Build a search index from JSONL files, text files or folders.",
     "search-serve": "Serve a search index over HTTP.",
     "world": "Generate a fictional encyclopedia and questions about it.",
-    "new-env": "Write a package with a working environment, an expert and a test, to be adapted.",
+    "new-env": "Create a package with a working environment, an expert and a test to start from.",
     "completion": "Print a script that completes verbs and options in a shell.",
     "doctor": "Check which features work on this machine and print how to enable the others.",
 }

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        help="Number of processes that test several environments at the same time (default: number of CPU cores).",
+        help="Number of processes that test environments in parallel (default: number of CPU cores).",
     )
     options = parser.add_argument_group("environment")
     add_import(options)

@@ -1,4 +1,4 @@
-"""`palestra new-env NAME`: write a package with a working environment, to be adapted."""
+"""`palestra new-env NAME`: create a package with a working environment to start from."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class $class_name(Env):
         return boxed(self.player_rng.choice(self.numbers))  # not self.rng: an action must not change the episode
 
     def expert_action(self) -> str:
-        """Return the first number of a shortest sequence, computed from what the player sees."""
+        """Return the first number of a shortest sequence, computed from visible information."""
         shortest: dict[int, tuple[int, ...]] = {0: ()}
         for rest in range(1, self.target - self.total + 1):
             options = [(number, *shortest[rest - number]) for number in self.numbers if rest - number in shortest]
@@ -95,7 +95,7 @@ class $class_name(Env):
         return Step(text, float(success), True, False, {"success": success})  # the last step always has `success`
 
 
-# `palestra envs` shows the stated rate of the expert, and `palestra check` compares it with what it measures.
+# `palestra envs` shows the expert's stated success rate, and `palestra check` compares it with the measured rate.
 palestra.register("$env_id", $class_name, splits=("train", "test"), expert_success=1.0)
 ''')
 
@@ -175,7 +175,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--id",
         metavar="ENV",
-        help="Id of the environment, of the form family:Name-v0 (default: derived from the name).",
+        help="Environment id in the form family:Name-v0 (default: derived from the name).",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", default=".", help="Folder in which the package folder is created (default: .)."
@@ -204,7 +204,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def package_files(name: str, env_id: str | None = None) -> dict[str, str]:
-    """Return the contents of the new package by path; raise BadValue for a name that no package can have."""
+    """Return the contents of the new package by path; raise BadValue for an invalid package name."""
     from palestra.spec import EnvId
 
     module = _module(name)

@@ -137,7 +137,7 @@ def _read_action(env: Env) -> str | None:
 
 
 def _wrapped(text: str) -> str:
-    """Break lines that are longer than the terminal is wide between words; leave other output unchanged."""
+    """Wrap lines that are longer than the terminal's width; leave other output unchanged."""
     if not sys.stdout.isatty():
         return text
     width = max(40, shutil.get_terminal_size().columns - 1)

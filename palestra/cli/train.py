@@ -263,7 +263,7 @@ def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: 
 
 
 def _print_plan(config: TrainConfig) -> None:
-    """Print the resolved settings as a recipe, and an estimate of what the run needs."""
+    """Print the resolved settings as a recipe, and an estimate of the run's memory and time."""
     for module in ("torch", "transformers"):
         require(module, extra="train")
     quiet_libraries()

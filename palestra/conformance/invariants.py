@@ -221,7 +221,7 @@ def any_action(subject: Subject) -> None:
 
 
 def _hostile_actions(subject: Subject, env: Env, taken: list[str]) -> None:
-    """Take each hostile action in a fork, which is faster than a reset where tasks are generated."""
+    """Take each hostile action in a fork, which is faster than a reset if tasks are generated."""
     for _, action in HOSTILE_ACTIONS:
         with env.fork() as fork:
             step = subject.step(fork, action, 3, [*taken, action])

@@ -21,12 +21,12 @@ from palestra.types import text_of
 EFFICIENCY = 0.3  # assumed speed of training and sampling, relative to a large matrix product
 PROBE_SECONDS = 0.2
 USED_TOKENS = 0.5  # assumed fraction of the maximum number of tokens that episodes use
-TURN_TOKENS = 24  # assumed number of tokens per observation and of the template's tokens per turn
+TURN_TOKENS = 24  # assumed number of tokens that the observation and the chat template add per turn
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a run is expected to need; memory in bytes."""
+    """Estimated memory (in bytes), tokens and time of a run."""
 
     parameters: int
     trainable: int
@@ -36,8 +36,8 @@ class Estimate:
     device_memory: int | None  # total memory of the GPU; None on the CPU
     prompt_tokens: int
     turns: int
-    sampled_tokens: int  # per step, at most
-    trained_tokens: int  # per step, at most
+    sampled_tokens: int  # maximum per step
+    trained_tokens: int  # maximum per step
     step_seconds: float
 
     def lines(self, steps: int) -> list[str]:

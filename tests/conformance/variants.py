@@ -1,4 +1,4 @@
-"""Ids that are checked in full, and ids that differ from them only in parameters, which have shorter checks."""
+"""Ids that are checked in full, and ids with other parameters, for which shorter checks suffice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PEEKS = "the environment sets expert_peeks, so the expert may read hidden state"
 # Families and games whose expert reads hidden state, such as the recorded answer.
 PEEKING = ("code:", "game:WikiGame", "logic:", "math:", "qa:", "rg:", "sciworld:", "sql:", "textcraft:", "webshop:")
 
-# Families with several ids per class, and the ids that are checked in full. In the other families, that is the id whose
-# variant is "random", which draws the sizes and levels of the other ids.
+# Families with several ids per class, and the ids that are checked in full. In the other families, this is the id with
+# the "random" variant, which samples the other ids' sizes and levels.
 MAIN = {
     "babyai": ("babyai:GoTo-v0", "babyai:SynthS5R2-v0"),
     "logic": ("logic:Rules-v0-d3", "logic:Rules-v0-d5-open"),
