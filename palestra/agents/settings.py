@@ -70,7 +70,7 @@ class AgentSettings:
     summary_tokens: int = option(256, "Maximum number of tokens per summary.", at_least=1)
     summary_recent: int = option(1, "Number of latest turns that stay in the prompt after a summary.", at_least=1)
     reflect: bool = option(
-        False, "Let the model reflect before its next action after an invalid action, an error or a negative reward."
+        False, "After an invalid action, an error or a negative reward, let the model reflect before its next action."
     )
     reflect_every: int = option(0, "Number of turns between regular reflections; 0 disables them.", at_least=0)
     reflect_tokens: int = option(256, "Maximum number of tokens per reflection.", at_least=1)

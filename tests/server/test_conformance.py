@@ -49,7 +49,7 @@ def drop_numbers(method: str, path: str, body: dict[str, Any]) -> tuple[str, dic
 
 
 class DefectiveProxy(BaseHTTPRequestHandler):
-    """Proxy for a correct server that changes some of its requests or responses."""
+    """Proxy that changes some of a correct server's requests or responses."""
 
     protocol_version = "HTTP/1.1"
     target = ""

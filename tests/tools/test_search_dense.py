@@ -57,7 +57,7 @@ def test_nearest_is_exact(rows: int, columns: int, topk: int, block: int, seed: 
 def test_fusion() -> None:
     assert [number for number, _ in fuse_rankings([[1, 2, 3], [3, 4, 1]], 4)] == [1, 3, 2, 4]
     assert fuse_rankings([[], []], 3) == []
-    assert [number for number, _ in fuse_rankings([[5], [4]], 3)] == [4, 5]  # ties are ordered by number
+    assert [number for number, _ in fuse_rankings([[5], [4]], 3)] == [4, 5]  # equal scores are ordered by number
 
 
 class Stub(BaseHTTPRequestHandler):

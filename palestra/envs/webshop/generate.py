@@ -52,11 +52,11 @@ _REVIEWS = (
     ("Nice", "Looks better than in the pictures."),
 )
 _INSTRUCTIONS = (
-    "i am looking for {kind}{options}. it should {listed}{price}",
-    "i need {kind}{options}, and it should {listed}{price}",
-    "find me {kind}{options}. most of all, it should {listed}{price}",
-    "i want to buy {kind}; it should {listed}{options}{price}",
-    "it should {listed}: please get me {kind}{options}{price}",
+    "i am looking for {kind}{options}. it should {listed}{and_price}",
+    "i need {kind}{options}, and it should {listed}{and_price}",
+    "find me {kind}{options}. most of all, it should {listed}{and_price}",
+    "i want to buy {kind}; it should {listed}{options}{and_price}",
+    "it should {listed}: please get me {kind}{options}{with_price}",
 )
 PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))  # possible price limits, in dollars
 
@@ -254,11 +254,13 @@ def _instruction(
 ) -> str:
     wishes = [ATTRIBUTE_PHRASES[attribute] for attribute in attributes]
     listed = wishes[0] if len(wishes) == 1 else f"{', '.join(wishes[:-1])} and {wishes[-1]}"
+    price = "" if upper == NO_LIMIT else f"a price lower than {upper:.2f} dollars"
     return rng.choice(_INSTRUCTIONS).format(
         kind=KIND_PHRASES[query],
         listed=listed,
         options="".join(f", {_option(name, value)}" for name, value in options),
-        price=price_text(upper),
+        and_price=price and f", and have {price}",
+        with_price=price and f", with {price}",
     )
 
 

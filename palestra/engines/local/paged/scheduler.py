@@ -41,7 +41,7 @@ MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, bec
 # Maximum seconds for which the device waits for expected requests. With a small model the host is the bottleneck, so
 # fewer, larger steps are faster.
 MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
-FEW_PROMPTS = 16  # new prompts count as few if there are fewer than the number of decoding sequences divided by this
+FEW_PROMPTS = 16  # new prompts are few if there is less than one per this many decoding sequences
 
 
 class RunningSequence:

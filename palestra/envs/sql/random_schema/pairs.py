@@ -32,17 +32,17 @@ class Pair:
 
     @cached_property
     def match(self) -> str:
-        """The condition that two rows belong together."""
+        """The join condition between a row and its parent."""
         return f"{self.key} = x.{self.parent.key}"
 
     @cached_property
     def joined(self) -> str:
-        """All parents with their rows."""
+        """Join of all parents with their rows, for a FROM clause."""
         return f"{self.parent.sql} x JOIN {self.child.sql} y ON {self.match}"
 
     @cached_property
     def rows_with_parent(self) -> str:
-        """All rows with their parents."""
+        """Join of all rows with their parents, for a FROM clause."""
         return f"{self.child.sql} y JOIN {self.parent.sql} x ON x.{self.parent.key} = {self.key}"
 
     def per_parent(self, values: str, condition: Filter) -> str:
