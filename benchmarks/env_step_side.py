@@ -58,7 +58,7 @@ class Side:
         return self.env
 
     def step(self, ns: int) -> dict[str, Any]:
-        """Run steps for `ns` nanoseconds, not counting the time of resets, and return their statistics."""
+        """Run steps for `ns` nanoseconds, excluding the time for resets, and return their statistics."""
         times: list[int] = []
         spent = unread = 0
         deadline = clock() + 5 * ns  # also limits the total time, because resets may take longer than the steps

@@ -238,7 +238,7 @@ def measure_exact(model: Any, rows: int, tokens: int) -> dict[str, Any]:
 
 
 def soak(device: str, requests: int, shape: str) -> dict[str, Any]:
-    """Send random requests; check every uncancelled reply between two weight updates against a forward pass."""
+    """Send random requests; compare every complete reply between two weight updates with a forward pass."""
     import torch
 
     from palestra.engines import LocalEngine, Sampling

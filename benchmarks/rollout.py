@@ -38,7 +38,7 @@ REQUIRED = {
     "verifiers": 10.0,
     "bare": 0.4,
     "slow": 0.8,
-}  # Palestra / other side; "slow" is with slow envs / without slow envs
+}  # minimum ratios of Palestra's rate to the other's; "slow" compares Palestra with and without slow envs
 
 
 @contextmanager

@@ -33,7 +33,7 @@ class Gold:
     def __init__(self, env: GeneratedSql, databases: int) -> None:
         self.env = env
         edge = next(copy for copy in env.databases if isinstance(copy, EdgeCopy))
-        numbers = [1_000 + i if i % 4 else -1 - i for i in range(databases)]  # a quarter of them without edge cases
+        numbers = [1_000 + i if i % 4 else -1 - i for i in range(databases)]  # a quarter of these have no edge cases
         self.others: list[Database] = [replace(edge, number=number) for number in numbers]
         self.results: dict[int, Result] = {}
 

@@ -67,7 +67,7 @@ def check_options(config: Any) -> None:
     for item in fields(config):
         value = getattr(config, item.name)
         if value is None and item.metadata.get("auto"):
-            continue  # set later, once the model is known
+            continue  # the option is set later, once the model is known
         kind = kind_of(type(config), item.name)
         name = flat_name(item)
         if kind is float and type(value) is int:

@@ -9,7 +9,7 @@ from typing import Any
 MAX_DEPTH = 50
 MAX_ITEMS = 100_000
 MAX_CHARACTERS = 8 << 20
-MAX_BITS = 4_096  # longer integers are written in hexadecimal, because Python limits the length of decimal ones
+MAX_BITS = 4_096  # larger integers are written in hexadecimal, because Python limits the length of decimal ones
 
 
 def plain_data(value: Any, *, show: Callable[[Any], str] = repr) -> Any:

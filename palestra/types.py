@@ -51,7 +51,7 @@ class Action:
     """An agent's action in one turn: the text for the environment, and the model calls that produced it."""
 
     text: str
-    calls: tuple[Call, ...] = ()  # in order; the last call generated `text`; empty for agents without a model
+    calls: tuple[Call, ...] = ()  # model calls in order, the last of which generated `text`; empty without a model
     tool_calls: tuple[dict[str, Any], ...] = ()  # native tool calls: "name", "arguments", and "id" if available
 
     @property

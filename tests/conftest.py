@@ -15,7 +15,7 @@ from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # tests must not download anything
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test models are tiny, and tests run in parallel
-os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))  # not the user's cache
+os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))
 
 # The tests start hundreds of Python processes, each of which would compile the modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -169,7 +169,7 @@ def test_replacing_a_folder_preserves_other_files(tmp_path: Path) -> None:
         "license.old": "my license",
         "notes.txt": "mine",
     }
-    folder.rename(tmp_path / ".best.old")  # killed between the two renames
+    folder.rename(tmp_path / ".best.old")  # as if the process was killed between the two renames
     recover_folder(folder)
     assert damage(folder) is None
 

@@ -221,7 +221,7 @@ def test_a_module_may_hold_an_env_and_its_registration_in_worker_processes(modul
     data = pickle.dumps(EnvFactory("echo_family:Planned-v0"))
     palestra.unregister("echo_family:Planned-v0")
     try:
-        del sys.modules["planned"]  # as in a new process
+        del sys.modules["planned"]  # simulates a new process
         for _ in range(2):
             assert pickle.loads(data)().reset()[0] == "Say NotAnEnv."
         palestra.unregister("echo_family:Planned-v0")

@@ -136,7 +136,7 @@ class _ChatSession(AgentSession):
         self._seed = seed
         self._sampled = 0
         self._actions = 0
-        self._task: list[Message] = []  # kept by every context policy
+        self._task: list[Message] = []  # messages that every context policy keeps
         self._summary: Message | None = None  # the task's last message, with the summary appended if there is one
         self._turns: list[_Turn] = []
         self._sampling = chat.sampling

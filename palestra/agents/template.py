@@ -42,13 +42,13 @@ class TemplateTests:
 
 
 class _Undecidable(Exception):
-    """Raised if a template's output depends on a message text by more than a search for fixed strings."""
+    """Raised if a template's output depends on a message's text other than through a search for fixed strings."""
 
 
 def template_tests(template: str, *, variables: Mapping[str, Any]) -> TemplateTests | None:
     """Return the strings that `template` searches for in message texts. `variables` are its other variables."""
     if "messages" not in template:
-        return None  # not a Jinja chat template
+        return None  # the template is not a Jinja chat template
     try:
         from jinja2 import TemplateSyntaxError
     except ModuleNotFoundError:

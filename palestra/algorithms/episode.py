@@ -20,7 +20,7 @@ class Episode:
     group: int = 0
     env_id: str = ""
     seed: int | None = None
-    truncated: bool = False  # stopped by the horizon or context window, so the value of the last state is not 0
+    truncated: bool = False  # the horizon or context window ended the episode, so its last state's value is not 0
     values: Sequence[float] | None = None  # critic value at the end of each turn's observation
     last_value: float = 0.0  # critic value of the state after the last turn; used only if truncated
     kl: Sequence[float] | None = None  # KL to the reference model, summed over the sampled tokens of each turn

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from palestra.errors import BadValue
 
 Level = Literal["token", "turn", "sequence", "geometric"]
-MAX_LOG_RATIO = 20.0  # in nats; larger log-ratios are clamped to avoid overflow
+MAX_LOG_RATIO = 20.0  # bound on log-ratios in nats, to avoid overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ImportanceOptions:
 class Importance:
     """Importance weights of one episode, with one entry per sampled token."""
 
-    ratios: list[float]  # before truncation, at the level of the weights
+    ratios: list[float]  # ratios before truncation, at the level of the weights
     weights: list[float]
     keep: list[bool]  # False excludes the token from the loss and its denominators
     episode: float  # truncated product of all ratios: the episode's weight in means over episodes

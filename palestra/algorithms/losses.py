@@ -21,7 +21,7 @@ from torch import Tensor
 from palestra.algorithms.options import Aggregate, KLEstimator, LossOptions
 from palestra.errors import BadValue
 
-MAX_LOG_RATIO = 20.0  # in nats; larger log-ratios are clamped to avoid overflow
+MAX_LOG_RATIO = 20.0  # bound on log-ratios in nats, to avoid overflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Denominators:
         """Count the tokens and sequences of one micro-batch; see LossInputs (`lengths`) and `sft_loss` (`weights`)."""
         valid = mask.bool()
         one = torch.ones_like(valid, dtype=torch.float32) if weights is None else weights
-        share = one.masked_fill(~valid, 0.0).cpu().double()  # on the CPU, since not every device supports float64
+        share = one.masked_fill(~valid, 0.0).cpu().double()  # on a CPU, since some devices do not support float64
         each = _lengths(valid, lengths).cpu().double()
         return cls(tokens=share.sum().item(), sequences=(share / each).sum().item(), length=length)
 
@@ -64,7 +64,7 @@ class LossInputs:
     """
 
     logprobs: Tensor  # with gradient
-    old_logprobs: Tensor  # of the sampling policy
+    old_logprobs: Tensor  # log-probs under the sampling policy
     advantages: Tensor
     mask: Tensor  # booleans, or 0 and 1
     proximal_logprobs: Tensor | None = None
@@ -85,7 +85,7 @@ class LossOutput:
     """Contribution of a micro-batch to its batch's loss and metrics."""
 
     loss: Tensor
-    metrics: dict[str, Tensor]  # without gradient; combined by maximum (_max), minimum (_min) or sum (all other names)
+    metrics: dict[str, Tensor]  # no gradient; combined by maximum (_max), minimum (_min) or sum (all others)
 
 
 def combine(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
@@ -170,8 +170,8 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
     metrics = {
         "policy_loss": policy.detach(),
         "clip_fraction": share(clipped.to(r.dtype)),
-        "approx_kl": share(torch.expm1(moved) - moved),  # from the sampling policy
-        "step_kl": share(torch.expm1(since_start) - since_start),  # from the policy at the start of the step
+        "approx_kl": share(torch.expm1(moved) - moved),  # KL from the sampling policy
+        "step_kl": share(torch.expm1(since_start) - since_start),  # KL from the policy at the start of the step
         "nll": share(-logprobs),
         "ratio_mean": share(r),
         "ratio_max": r.detach().masked_fill(~valid, -torch.inf).max(),

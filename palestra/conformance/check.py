@@ -105,7 +105,7 @@ def _run(
     invariants.flags(subject, recordings)
     invariants.solved_return(subject, expert_recordings)
     passed("flags and rewards")
-    invariants.forks(subject, recordings)  # before `any_action`, which uses forks
+    invariants.forks(subject, recordings)  # must precede `any_action`, which uses forks
     passed("fork")
     invariants.any_action(subject)
     passed("any action")

@@ -15,7 +15,7 @@ from palestra.core import Env
 from palestra.parsing import boxed
 from palestra.types import Observation, text_of
 
-MAX_PART_LENGTH = 2_000  # longer parts of an observation are not used as replies
+MAX_PART_LENGTH = 2_000  # maximum length of a part of an observation that is used as a reply
 CONSTANTS = 4  # number of frequent expert actions that the constant player tries
 
 Strategy = Callable[[Env, Observation], str]  # returns the action for an observation

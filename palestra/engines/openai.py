@@ -309,7 +309,7 @@ class OpenAIEngine(Engine):
             self.model = own[0]
         card = next((card for card in cards if card["id"] == self.model), {})
         length = card.get("max_model_len")
-        if isinstance(length, int):  # only vLLM and SGLang report it, and both accept the same sampling fields
+        if isinstance(length, int):  # only vLLM and SGLang report the length, and both accept the same sampling fields
             self._complete = True
             self.max_context = length if self.max_context is None else min(length, self.max_context)
 

@@ -74,7 +74,7 @@ class CompletionsFormat(TokenFormat):
             "top_k": sampling.top_k or -1,
             "min_p": sampling.min_p,
             "repetition_penalty": 1.0,
-            "logprobs": 0,  # only for the sampled token
+            "logprobs": 0,  # return only the sampled token's log-probability
             "return_token_ids": True,
             "skip_special_tokens": False,  # some models use special tokens for tool calls and thinking
             "spaces_between_special_tokens": False,

@@ -16,7 +16,7 @@ from palestra.parsing import read_command
 from palestra.spec import check_split
 from palestra.types import Step
 
-MAX_COMMAND_CHARS = 300  # longer commands are rejected, which bounds the cost of parsing
+MAX_COMMAND_CHARS = 300  # maximum command length; bounds the cost of parsing
 _STRIPPED = "`'\"*_$[]>. \u201c\u201d\u2018\u2019"  # characters that may surround a command
 
 

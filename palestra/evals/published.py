@@ -33,7 +33,7 @@ class PublishedRow:
 
     model: str
     source: str
-    values: Mapping[str, float]  # by environment id, category, or "all"
+    values: Mapping[str, float]  # results by environment id, category, or "all"
     metric: str = "success"
 
     def to_json(self) -> dict[str, Any]:

@@ -106,7 +106,7 @@ async def run_evaluation(
             plan = plan_of(suite, agent.describe())
             more = {"published": suite.published.to_json()} if suite.published else {}
             prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite, **more)
-            with Writer(folder / EPISODES) as store:  # also removes an incomplete line left by a crash
+            with Writer(folder / EPISODES) as store:  # the writer also removes an incomplete line left by a crash
                 outcomes = read_outcomes(folder)
                 summary_writer = _SummaryWriter(read_evaluation(folder), outcomes, settings.prices)
                 played, stopped = await _play(suite, agent, outcomes, store, settings, summary_writer)

@@ -25,7 +25,7 @@ from palestra.parsing import clip
 if TYPE_CHECKING:
     from palestra.grading.symbolic_pool import SymbolicPool
 
-MAX_CHARS = 4_000  # longer answers are not graded
+MAX_CHARS = 4_000  # maximum answer length; longer answers are not graded
 CPU_FACTOR = 5.0  # total CPU time limit for an answer's comparisons, as a multiple of `seconds`
 WALL_FACTOR = 30.0  # wall-clock limit per comparison as a multiple of `seconds`, to allow for busy machines
 
@@ -124,7 +124,7 @@ class _SymbolicComparer:
         self._left = CPU_FACTOR * seconds
 
     def equal(self, gold: str, answer: str) -> bool:
-        from palestra.grading.symbolic_pool import shared_pool  # slow to import, and rarely needed
+        from palestra.grading.symbolic_pool import shared_pool  # the module is slow to import and rarely needed
 
         pool = self._pool or shared_pool()
         if self._left <= 0:

@@ -19,7 +19,7 @@ from palestra.parsing import read_number_words
 
 Same = Callable[[Node, Node], bool]
 
-MAX_CHARS = 400  # longer answers are not parsed
+MAX_CHARS = 400  # maximum length of an answer in one of these notations
 
 _MODULUS = re.compile(
     r"^(?P<body>.+?)[\s,]*(?:\(\s*)?(?:\\[pb]?mod|\\text\s*\{\s*mod\s*\}|(?<![A-Za-z\\])mod(?![a-z]))\s*"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-MAX_DIGITS = 4_000  # longer integers are not parsed; Python's own limit is 4,300
+MAX_DIGITS = 4_000  # maximum length of a parsed integer; Python's own limit is 4,300
 MAX_HASHED = 100  # maximum number of items in a frozen set that a program returned as a key
 
 

@@ -18,7 +18,7 @@ from palestra.grading.base import Grade
 from palestra.grading.counts import same_count
 from palestra.parsing import clip, plain
 
-MAX_CHARS = 20_000  # longer answers are not graded
+MAX_CHARS = 20_000  # maximum answer length; longer answers are not graded
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ASCII_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")

@@ -70,7 +70,7 @@ def _differ(gold: Any, answer: Any) -> bool:
 
 
 _POINT = ((17, 23), (29, 13), (7, 31), (41, 37))  # test point at which different expressions are unlikely to agree
-_WARM_UP = (  # only a few examples, because they delay the start of the template
+_WARM_UP = (  # there are only a few examples, because they delay the start of the template
     (r"\frac{\ln x}{2}", r"\ln(x)/2"),
     (r"e^{x+2}", r"e^{x} \cdot e^{2}"),
     (r"2\sin x\cos x", r"\sin(2x)"),

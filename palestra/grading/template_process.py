@@ -86,7 +86,7 @@ def _fork(control: socket.socket, handle: int, memory: int) -> int:
             if os.getppid() != parent:
                 os._exit(1)
         control.close()
-        with contextlib.suppress(ValueError, OSError):  # not supported on every platform
+        with contextlib.suppress(ValueError, OSError):  # the limit is not supported on every platform
             resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         connection = socket.socket(fileno=handle)

@@ -97,7 +97,7 @@ def _read_json(text: str, start: int = 0) -> tuple[Any, int]:
 class CallSpan:
     """The first complete call in a reply, or several calls if the format allows more than one."""
 
-    calls: tuple[dict[str, Any], ...]  # each {"name", "arguments"}, or {"error"} with a message for the model
+    calls: tuple[dict[str, Any], ...]  # each call is {"name", "arguments"}, or {"error"} with a message for the model
     end: int  # position after the calls; the rest of the text is ignored
     form: str  # "tag", "fence", "tool_call", "mistral", "json", "function" or "python_tag"
 

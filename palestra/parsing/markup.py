@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MAX_CHARS = 4_000  # longer texts are returned unchanged
+MAX_CHARS = 4_000  # maximum text length; longer texts are returned unchanged
 MAX_LAYERS = 8  # layers of markup that are removed
 
 _FONT_NAMES = (

@@ -18,7 +18,7 @@ BABYAI_ALL = "babyai:All-v0"
 SCIWORLD_ALL = "sciworld:All-v0"
 TEXTCRAFT_ALL = "textcraft:All-v0"
 WEBSHOP = "webshop:Shop-v0"
-# Number of the first question in each of SearchQA's test sets; the sets are numbered one after the other.
+# Number of the first question in each of SearchQA's test sets; the sets are numbered consecutively.
 SEARCH_SETS = (
     ("search:NQ", 0),
     ("search:TriviaQA", 3_610),
@@ -28,7 +28,7 @@ SEARCH_SETS = (
     ("search:Musique", 49_171),
     ("search:Bamboogle", 51_588),
 )
-SEARCH_QUESTIONS = 51_713  # larger numbers are training questions
+SEARCH_QUESTIONS = 51_713  # number of test questions; larger task numbers are training questions
 
 
 class Task(NamedTuple):

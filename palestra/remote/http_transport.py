@@ -55,7 +55,7 @@ class HttpTransport:
         headers = {**self._headers, "X-Request-Id": request.id}
         if not isinstance(request, protocol.Create):
             path = f"{path}/{request.session}/{_PATHS[type(request)]}"
-            headers["X-Palestra-Session"] = request.session  # for load balancers that route by session
+            headers["X-Palestra-Session"] = request.session  # read by load balancers that route by session
         body = _encode(request)
         end = time.monotonic() + timeout
         retry_until = time.monotonic() + min(timeout, self._patience)

@@ -62,7 +62,7 @@ class InlineProvider(EnvProvider):
         self.step_timeout = step_timeout
         self.reset_timeout = step_timeout if reset_timeout is None else reset_timeout
         self._idle: dict[str, list[Env]] = {}
-        self._open: dict[int, tuple[Env, str]] = {}  # all environments with the keys of their factories, by `id`
+        self._open: dict[int, tuple[Env, str]] = {}  # all open environments with their factories' keys, by `id`
 
     async def acquire(self, factory: EnvFactory) -> Env:
         key = factory.key

@@ -20,7 +20,7 @@ class TrainingSample:
 
     ids: list[int] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)  # 1 if the model sampled the token, 0 if it is part of a prompt
-    logprobs: list[float] = field(default_factory=list)  # as reported by the engine; 0 if the mask is 0
+    logprobs: list[float] = field(default_factory=list)  # log-probs reported by the engine; 0 if the mask is 0
     turn_index: list[int] = field(default_factory=list)  # index of the turn that sampled the token; -1 if the mask is 0
     episode: int = 0  # index of the trajectory in its batch
     episode_tokens: int = 0  # number of the trajectory's tokens in the loss, over all its samples
@@ -29,8 +29,8 @@ class TrainingSample:
     proximal_logprobs: list[float] | None = None  # log-probs under the policy at the start of the step, if it differs
     weights: list[float] | None = None  # importance weights
     loss_mask: list[int] | None = None  # 1 for the tokens in the loss; None if these are all sampled tokens
-    ref_logprobs: list[float] | None = None  # under the reference model
-    teacher_logprobs: list[float] | None = None  # under the teacher model
+    ref_logprobs: list[float] | None = None  # log-probs under the reference model
+    teacher_logprobs: list[float] | None = None  # log-probs under the teacher model
     values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
     returns: list[float] | None = None  # training targets for the critic

@@ -257,7 +257,7 @@ def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:
     backend = options.get("env_backend", "inline")
     step_timeout = options.get("step_timeout")
     if step_timeout is None and backend != "inline":
-        step_timeout = options.get("call_timeout")  # enforced by the workers, which are replaced if an env hangs
+        step_timeout = options.get("call_timeout")  # the workers enforce this limit and are replaced if an env hangs
     return create_env_provider(
         backend,
         capacity=max(1, capacity),

@@ -20,7 +20,7 @@ from palestra.errors import BadValue, ConformanceError
 from palestra.optional import require
 from palestra.remote.protocol import CODES, JSON, MSGPACK, OUTCOME, PREFIX
 
-STEP_FIELDS = OUTCOME[:5]  # without `episode`, which only sessions with autoreset return
+STEP_FIELDS = OUTCOME[:5]  # excludes `episode`, which only sessions with autoreset return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

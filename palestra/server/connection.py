@@ -37,7 +37,7 @@ class WriteTimeout:
         if not unread or unread != self._unread:
             self._unread, self._unread_since = unread, now
         elif now - self._unread_since > timeout:
-            self.transport.abort()  # not `close`, which would wait until the buffer is empty
+            self.transport.abort()  # `close` would wait until the buffer is empty
 
 
 class HttpConnection(WriteTimeout, HttpToolsProtocol):

@@ -48,7 +48,7 @@ class Worker:
         self.sessions: set[int] = set()
         self.outbox: list[tuple[int, int, Any]] = []
         self.stuck = 0  # number of hung threads
-        self.retired = False  # if True, it receives no new sessions and exits when its last session ends
+        self.retired = False  # a retired worker receives no new sessions and exits when its last session ends
         self.pinged: float | None = None  # time of the oldest ping that has no reply yet
         self.started = monotonic()
         self.writing = False  # whether the event loop watches the socket for writability

@@ -63,7 +63,7 @@ class Policy(nn.Module):
         self.tokenizer = tokenizer
         self.temperature = temperature if temperature > 0 else 1.0
         self.recompute = recompute
-        self._sampler = [sampler]  # in a list, so that torch does not register it as a submodule
+        self._sampler = [sampler]  # stored in a list, so that torch does not register it as a submodule
         width = model.config.get_text_config().hidden_size
         self.critic = critic_head(width).to(model.device) if critic else None
         self.critic_body = critic_body  # computes the critic's features; None: the policy's hidden states

@@ -81,7 +81,7 @@ class Trainer(ABC):
         on_metrics: OnMetrics | None = None,
     ) -> None:
         self.config = config
-        self._settings = config.to_dict()  # as given, before defaults are read from the model's chat template
+        self._settings = config.to_dict()  # settings before defaults are read from the model's chat template
         self.distributed = connect()
         self.log = log if self.distributed.is_main else lambda _: None
         self._on_metrics = on_metrics if self.distributed.is_main else None
@@ -355,7 +355,7 @@ class Trainer(ABC):
         if not self.config.run.store:
             return
         path = self.trajectory_file(step)
-        path.unlink(missing_ok=True)  # left by a previous run that was killed during this step
+        path.unlink(missing_ok=True)  # a previous run that was killed during this step may have left the file
         with Writer(path) as writer:
             for trajectory in [*result.trajectories, *result.failures]:
                 writer.write(trajectory)

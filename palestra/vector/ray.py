@@ -230,7 +230,7 @@ class RayBackend(Backend):
         if command is None:
             return
         log.record(command, reply)
-        log.actions.clear()  # not needed, because lost episodes are reported as failures and not replayed
+        log.actions.clear()  # lost episodes are reported as failures and not replayed
         info = reply[5]
         failure: EnvFailure | None = info.get("failure")
         if failure is not None:

@@ -56,7 +56,7 @@ class CommandLoop(ABC):
         """Send all finished replies."""
         with self._sending:
             replies = []
-            while self._done:  # not replaced by a new deque, because another thread may be appending to this one
+            while self._done:  # the deque is not replaced, because another thread may be appending to it
                 replies.append(self._done.popleft())
             data = self.encode(replies) if replies else b""
             if data:

@@ -57,7 +57,7 @@ def test_kl_gradients_in_expectation(seed: int) -> None:
 
     def gradient(number: Tensor) -> Tensor:
         (result,) = torch.autograd.grad(number, p, retain_graph=True)
-        return result - p.exp().detach() * result.sum()  # with respect to the logits
+        return result - p.exp().detach() * result.sum()  # gradient with respect to the logits
 
     weights = p.exp().detach()
     reverse = gradient((p.exp() * (p - ref)).sum())

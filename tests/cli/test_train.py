@@ -315,7 +315,7 @@ def test_a_terminal_shows_a_live_block_and_a_second_process_is_refused(taught: s
             text += os.read(controller, 4096).decode(errors="replace")
         except OSError:  # the other end of the terminal is closed
             break
-        if "evaluated" in text and refused is None:  # after the first status block was printed
+        if "evaluated" in text and refused is None:  # the first status block was printed
             refused = main(command[3:])
     os.close(controller)
     assert process.wait(timeout=60) == 0

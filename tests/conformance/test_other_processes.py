@@ -32,7 +32,7 @@ for env_id, episodes in pickle.load(sys.stdin.buffer):
                 results.append([repr(prompt), *replay_actions(env, actions), *replay_actions(moved, rest)])
 print(json.dumps(results))
 """
-MAX_TURNS = 60  # longer episodes are cut
+MAX_TURNS = 60  # maximum number of turns to record
 
 
 class Episode(NamedTuple):

@@ -110,7 +110,7 @@ def test_eager_and_sdpa_attention(attention: str) -> None:
 
 
 def test_models_with_hooks_or_adapters_use_the_transformers_runner() -> None:
-    class Adapter(torch.nn.Module):  # like a LoRA adapter
+    class Adapter(torch.nn.Module):  # stands in for a LoRA adapter
         def __init__(self, inner: Any) -> None:
             super().__init__()
             self.inner = inner

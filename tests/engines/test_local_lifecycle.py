@@ -59,7 +59,7 @@ def test_engine_survives_the_end_of_an_event_loop(model: Any) -> None:
     assert error(model, second) < 1e-4
     assert engine.stats.reused >= 32
 
-    async def leave() -> None:  # leaves a request running, as after Ctrl-C
+    async def leave() -> None:  # this loop ends while a request is running, as after Ctrl-C
         task = asyncio.create_task(engine.generate([1, 2], Sampling(max_tokens=4_000)))
         await until_running(engine)
         assert not task.done()

@@ -119,7 +119,7 @@ def test_groups_are_removed_with_their_sandbox() -> None:
     killed.wait()
     left = [path.with_name(path.name.replace(f"-{os.getpid()}-", f"-{killed.pid}-")) / "1" for path in paths]
     for path in left:
-        path.mkdir(parents=True)  # as left behind by a host that was killed
+        path.mkdir(parents=True)  # a group that a killed host left behind
     MemoryGroup().close()
     assert not any(path.parent.exists() for path in left)
 

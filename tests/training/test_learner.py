@@ -55,7 +55,7 @@ def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_split(
     trajectories = batch(seed, prompt=prompt, split_at=2, truncated=bool(seed % 2))
     longest = (
         max(len(row.ids) for row in to_batch(trajectories)) + 8
-    )  # plus the prompt that would follow a truncated episode
+    )  # includes the prompt that would follow a truncated episode
     plain = learned(trajectories, **options)
     for how in (
         {"token_budget": longest},  # one row at a time: no padding and no shared prefix

@@ -120,7 +120,7 @@ def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) ->
     for first, last in ((-1, 5), (3, 8)):
         done = subprocess.run(
             [sys.executable, "-c", code, str(folder), str(first), str(last)],
-            env={"PATH": "", "HOME": str(tmp_path)},  # without a login to wandb
+            env={"PATH": "", "HOME": str(tmp_path)},  # the environment contains no login to wandb
             capture_output=True,
             text=True,
             check=False,

@@ -48,8 +48,8 @@ def test_async_for_yields_results_until_nothing_is_in_flight(how: dict[str, Any]
 
     with make_vec(Trouble, num_envs=7, **how) as vec:
         assert asyncio.run(drive(vec)) == [5] * 7
-        assert asyncio.run(drive(vec)) == [5] * 7  # in another event loop
-        assert vec.step(["a"] * 7).rewards == [0.0] * 7  # without an event loop
+        assert asyncio.run(drive(vec)) == [5] * 7  # works in another event loop
+        assert vec.step(["a"] * 7).rewards == [0.0] * 7  # works without an event loop
 
 
 @each_backend

@@ -92,7 +92,7 @@ def test_a_token_is_accepted_in_header_and_cookie(protected: Server) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"content-type": "application/json"},  # without the viewer's own header
+        {"content-type": "application/json"},  # the viewer's own header is missing
         {"content-type": "text/plain"},
         {**OWN, "origin": "http://evil.example"},
         {**OWN, "origin": "null"},

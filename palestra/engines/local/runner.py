@@ -35,7 +35,7 @@ class StepBatch(NamedTuple):
     size: NDArray[np.int64]  # size of the sequence's block
     first_id: NDArray[np.int64]  # the id at `start`; valid for chunks of a single token
     needs_logits: NDArray[np.bool_]
-    entries: Sequence[CacheEntry]  # with current ids for chunks of several tokens; empty if there are no such chunks
+    entries: Sequence[CacheEntry]  # entries with current ids for chunks of several tokens; empty if there are none
 
     @classmethod
     def from_chunks(cls, chunks: Sequence[Chunk]) -> StepBatch:

@@ -13,7 +13,7 @@ from palestra.envs.code.programs import CHARACTERS, FUNCTION, NUMBER_RANGES, Pro
 from palestra.grading import CallTest
 
 EXTRA_TESTS = 60  # hidden tests per program in addition to its own inputs
-_MAX_NUMBER = 5_000  # larger values derived from a program's constants are ignored
+_MAX_NUMBER = 5_000  # maximum value derived from a program's constants
 _MAX_LENGTH = 40  # longest list or string whose length is derived from a constant in the program
 _LENGTHS, _NUMBERS = range(1, 13), range(-12, 31)
 

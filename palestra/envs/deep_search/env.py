@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from palestra.tools.search.corpus import Corpus
 
 RewardRule = Literal["exact", "f1"]
-MAX_QUERY_CHARS = 1_000  # longer queries are truncated
-PART_CHARS = 6_000  # longer pages are split into parts of this length
+MAX_QUERY_CHARS = 1_000  # maximum query length; longer queries are truncated
+PART_CHARS = 6_000  # maximum length of a page or part; longer pages are split
 MAX_LISTED = 12  # maximum number of titles listed in the feedback for an unknown title
 _PART_OF = re.compile(r"(.*?)\s*#\s*([0-9]{1,4})", re.S)
 _EXAMPLE = format_action(SEARCH, "lighthouse on the northern coast", "I need the page about the lighthouse first.")

@@ -16,7 +16,7 @@ GAP = "__"
 # Minimum and maximum number of scrambling moves, by number of rows. The maximum is limited by the registered variants'
 # turn budgets and by the expert's search. With two rows, no board is more than six moves from the solution.
 SCRAMBLES = {2: (2, 6), 3: (12, 20)}
-SCRAMBLE = (24, 36)  # for all larger boards
+SCRAMBLE = (24, 36)  # minimum and maximum for all larger boards
 MAX_RETURNS = 3  # maximum number of scrambling moves that bring a tile closer to its target cell
 
 SEARCHES = ((1, 48_000), (2, 10_000), (6, 10_000))  # A* heuristic weights (1 finds a shortest plan) and node limits

@@ -52,7 +52,7 @@ def best_cell(view: Sequence[str], rows: int, cols: int, num_mines: int) -> int:
     try:
         if odds.total <= MAX_PLAYED_BOARDS:
             return _play_out(odds.boards(), unknown, mines, around)
-        if len(close) > 1 and odds.states <= 500 and len(odds.risk) <= 64:  # keep the lookahead fast
+        if len(close) > 1 and odds.states <= 500 and len(odds.risk) <= 64:  # these bounds keep the lookahead fast
             survivors = [_two_reveals(cell, odds, clues, around[cell]) for cell in close[:CANDIDATES]]
             return close[survivors.index(max(survivors))]
     except _LimitExceeded:
@@ -191,7 +191,7 @@ class _Odds:
         self.total = self._boards_of(ends * after[0], self.left)
         others = sum(comb(free - 1, k) << width * k for k in range(free)) if free else 0
         self.risk = dict.fromkeys(self.free, self._boards_of(ends * others, self.left - 1))
-        self.after = [after]  # like `layers`, but with the weight of each state's continuations
+        self.after = [after]  # layers with the weight of each state's continuations
         for cell, (fields, unit, _) in zip(reversed(self.order), reversed(self.steps), strict=True):
             before: dict[int, int] = {}
             mined = 0
@@ -280,7 +280,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             alive = position & free
             if alive != position:
                 options.append((-alive.bit_count(), cell, parts))
-            elif all(position & part != position for part in parts):  # safe and informative, so no move is better
+            elif all(position & part != position for part in parts):  # no move is better than a safe, informative one
                 options = [(-alive.bit_count(), cell, parts)]
                 break
         won, choice = -1, -1

@@ -18,7 +18,7 @@ from palestra.errors import BadValue
 MAX_LIVE_CELLS = {1: 200, 2: 60, 3: 24, 4: 16, 5: 15}
 MIN_PUSHES = {1: 2, 2: 4, 3: 6, 4: 8, 5: 7}
 SEARCHES = ((1, 12_000), (4, 2_000))  # A* heuristic weights (1 finds a shortest plan) and position limits
-ATTEMPTS = 20_000  # enough for all sizes that `Sokoban` accepts, because about one attempt in ten succeeds
+ATTEMPTS = 20_000  # sufficient for all sizes that `Sokoban` accepts, because one attempt in ten succeeds
 
 
 class Room(NamedTuple):

@@ -184,5 +184,5 @@ def deduce(cells: list[int], size: int) -> tuple[int, int]:
                 return cell, only.bit_length() - 1
     cell = empty[0]
     solved = cells[:]
-    _search(solved, empty, taken, size, [1 << 60])  # fast because `_has_other_solution` limits the difficulty
+    _search(solved, empty, taken, size, [1 << 60])  # fast, because `_has_other_solution` limits the difficulty
     return cell, solved[cell]

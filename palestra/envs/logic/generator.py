@@ -163,7 +163,7 @@ def _extra_rules(
 
     The new rules use predicates from the chain, and some have the same conclusions as rules in the chain.
     """
-    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # leave unused predicates for every entity
+    for _ in range(max(3, FACTS_PER_ENTITY[1] + 3 - len(words.base))):  # so that every entity has unused predicates
         words.new_base()
     heads = [rule.head.predicate for rule in chain]
     rules: list[Rule] = []

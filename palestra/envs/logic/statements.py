@@ -34,7 +34,7 @@ class Statements(DataTask):
     """Statements from a dataset; their facts and rules are in the same column or in a separate one (`context=`)."""
 
     def __init__(self, *, answer: str = "answer", context: str | None = None, **options: Unpack[DataOptions]) -> None:
-        self.context = context  # before super().__init__, which calls `task_columns`
+        self.context = context  # must precede super().__init__, which calls `task_columns`
         super().__init__(**options)
         self.answer = answer
         self.rows.require_column(answer, "answer")

@@ -188,7 +188,7 @@ def _literal(value: Fraction, kind: str) -> Expression:
 def _combine(left: Expression, sign: str, right: Expression) -> Expression:
     precedence = _SUM if sign in "+-" else _PRODUCT
     before = left.text if left.precedence >= precedence else f"({left.text})"
-    strict = sign in "-/*"  # needs brackets in a - (b + c), a / (b * c) and, for clarity, a * (b / c)
+    strict = sign in "-/*"  # brackets are needed in a - (b + c), a / (b * c) and, for clarity, a * (b / c)
     after = (
         right.text
         if right.precedence > precedence or (not strict and right.precedence >= precedence)

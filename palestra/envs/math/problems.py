@@ -31,7 +31,7 @@ class MathProblems(DataTask):
         grader: str | Grader = "math",
         **options: Unpack[DataOptions],
     ) -> None:
-        self.images = images  # before super().__init__, which calls `task_columns`
+        self.images = images  # must precede super().__init__, which calls `task_columns`
         super().__init__(**options)
         self.answer = answer
         self.grader = get_grader(grader) if isinstance(grader, str) else grader

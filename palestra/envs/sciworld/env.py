@@ -137,7 +137,7 @@ class SciWorld(MultiTurnEnv):
 
     def step(self, action: str) -> Step:
         step = super().step(action)
-        if self._prediction_due:  # not done in `reset`, because the caller may call `prepare` after it
+        if self._prediction_due:  # predict here and not in `reset`, because the caller may call `prepare` after `reset`
             self._prediction_due = False
             pool.prepare(self.episode_of(self._seeds.next_seed()))
         return step

@@ -27,7 +27,7 @@ from palestra.envs.sciworld.java import (
 from palestra.errors import EnvFailed
 
 CALL_TIMEOUT = 240.0  # seconds; a step takes 20 ms, but computing a long solution takes up to 40 s on a busy machine
-MAX_INSTANCES = 256  # per process, 0.5 MB each; if exceeded, the least recently used instance is dropped
+MAX_INSTANCES = 256  # maximum number of instances per process, 0.5 MB each; the least recently used are dropped
 MAX_SPARE_INTERFACES = 4
 
 
@@ -77,7 +77,7 @@ class JavaSimulator:
         self.lock = threading.RLock()
         # Instances whose owner was garbage-collected. Finalizers must not acquire locks, so they only append here.
         self.trash: deque[Instance] = deque()
-        self.instances: OrderedDict[int, Instance] = OrderedDict()  # by id, least recently used first
+        self.instances: OrderedDict[int, Instance] = OrderedDict()  # instances by id, least recently used first
         self.dead = False
         self._current: Instance | None = None
         self._spare: list[Any] = []  # interfaces are reused, because constructing one takes as long as loading a task
@@ -136,7 +136,7 @@ class JavaSimulator:
             raise EnvFailed(f"ScienceWorld cannot load {key}: {error}")
         getattr(interface, "score_$eq")(0.0)  # loading does not reset the values from the previous episode
         getattr(interface, "isComplete_$eq")(False)
-        getattr(interface, "taskMaker_$eq")(None)  # refers to all tasks and uses most of the instance's memory
+        getattr(interface, "taskMaker_$eq")(None)  # refers to all tasks, which use most of the instance's memory
         instance.simplifications = str(self._simplifier.getSimplificationsUsed()).replace(" ", "")
 
     def step(self, instance: Instance, action: str) -> StepResult:

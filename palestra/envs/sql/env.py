@@ -20,8 +20,8 @@ from palestra.errors import BadValue, EnvFailed
 from palestra.parsing import last_boxed, plain
 from palestra.seeding import child_seed
 
-MAX_REPLY_CHARS = 40_000  # only this many characters at the end of a reply are searched for an action
-MAX_CELL_CHARS = 400  # longer cells are truncated
+MAX_REPLY_CHARS = 40_000  # number of characters at the end of a reply that are searched for an action
+MAX_CELL_CHARS = 400  # maximum length of a displayed cell
 MAX_DRAWS = 20_000  # maximum number of questions to generate until one is in the split and passes the checks
 MAX_RUNS = 200  # maximum number of questions to check by running them
 RANDOM = "random"  # name of the domain in which every seed has its own schema
@@ -180,7 +180,7 @@ class GeneratedSql(SqlEnv):
         super().__init__(show_schema=show_schema, show_rows=show_rows, limits=limits, max_turns=max_turns, **options)
         if domain is not None and domain not in (*DOMAINS, RANDOM):
             choices = ", ".join((*DOMAINS, RANDOM))
-            raise BadValue(f"`domain` must be one of {choices}, or None for any but {RANDOM}; got {domain!r}")
+            raise BadValue(f"`domain` must be one of {choices}, or None for any except {RANDOM}; got {domain!r}")
         if level is not None and level not in LEVELS:
             raise BadValue(f"`level` must be one of {', '.join(LEVELS)}, or None for any; got {level!r}")
         if isinstance(copies, bool) or not isinstance(copies, int) or not 1 <= copies <= 20:

@@ -72,7 +72,7 @@ class Recipe:
 class RecipeBook:
     """All recipes and items, with the crafting depth of each item."""
 
-    recipes: Mapping[str, tuple[Recipe, ...]]  # by resulting item, sorted
+    recipes: Mapping[str, tuple[Recipe, ...]]  # recipes by resulting item, sorted
     items: frozenset[str]
     depth: Mapping[str, int]  # number of crafting levels; 0 for items that can only be collected
     ordered: tuple[Recipe, ...] = field(repr=False)
@@ -134,7 +134,7 @@ def build_recipe_book(files: Iterable[Mapping[str, Any]]) -> RecipeBook:
     while len(depth) < len(items):
         ready = {item: d for item in items - depth.keys() if (d := _depth(book[item], depth)) is not None}
         if not ready:
-            break  # unreachable because there are no cycles
+            break  # never reached, because there are no cycles
         depth.update(ready)
     by_option = {item: tuple(numbers) for item, numbers in used.items()}
     return RecipeBook(recipes=book, items=frozenset(items), depth=depth, ordered=tuple(recipes), by_option=by_option)

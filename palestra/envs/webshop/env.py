@@ -16,9 +16,9 @@ from palestra.envs.webshop.shop import Shop, Source, shop_of
 from palestra.errors import BadValue
 from palestra.parsing import clip, plain
 
-MAX_REPLY_CHARS = 8_000  # only this many characters at the end of a reply are searched for an action
+MAX_REPLY_CHARS = 8_000  # number of characters at the end of a reply that are searched for an action
 MAX_LISTED = 30  # maximum number of clickable values listed in the feedback for an invalid click
-MAX_KEYWORD_CHARS = 1_000  # longer search terms are truncated
+MAX_KEYWORD_CHARS = 1_000  # maximum length of search terms; longer ones are truncated
 _BRACKET = re.compile(r"\b(search|click)[*_`}]{0,3}[ \t]?\[|[\[\]]", re.I)
 _EXAMPLE = "search[wool blanket]"
 

@@ -32,7 +32,7 @@ MAX_HOPS = 4
 _TRIES = 10_000  # maximum number of attempts to generate a question
 _TRIES_PER_FORM = 100  # maximum number of attempts to generate an answerable question with a given form
 _UNKNOWNS = ("not known", "not stated", "not told", "no answer", "unanswerable", "none", "nobody", "nothing", "no one")
-_KEPT = {1: 0.5, 2: 0.3}  # share of the counting questions with this answer that are kept
+_KEPT = {1: 0.5, 2: 0.3}  # fraction of the counting questions with this answer that are kept
 _SHORT_UNITS = {"kilometres": ("km",), "metres": ("m",), "square kilometres": ("km2", "km²", "sq km")}
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 

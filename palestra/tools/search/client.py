@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RETRY_DELAYS = (0.2, 0.5, 1.0)  # seconds
 _RETRY_STATUS = frozenset({429, 500, 502, 503, 504})
-_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # by process and event loop; reuses connections
+_sessions: dict[tuple[int, int], aiohttp.ClientSession] = {}  # sessions by process and event loop, to reuse connections
 
 
 class Retriever:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from palestra.tools.search.index import Index
 
 PAGE_HITS = 50  # number of hits requested from a server to assemble a page
-_indexes: dict[str, Index] = {}  # by folder or corpus key; "" is the built-in encyclopedia
+_indexes: dict[str, Index] = {}  # indexes by folder or corpus key; "" is the built-in encyclopedia
 _lock = threading.Lock()
 
 

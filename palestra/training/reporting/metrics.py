@@ -133,7 +133,7 @@ class WandB:
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["step"] <= self._sent:
-            return  # already sent before the run was interrupted
+            return  # the step was sent before the run was interrupted
         self._run.log({"steps": row["step"] + 1, **numbers(row)})
         self._sent = row["step"]
         part = self._state_file.with_suffix(".part")

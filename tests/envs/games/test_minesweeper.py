@@ -320,7 +320,7 @@ def test_the_expert_handles_boards_too_large_to_count(monkeypatch: pytest.Monkey
 
 def test_forks_are_independent() -> None:
     env = game(seed=4)
-    fork = env.fork()  # before the mines are placed
+    fork = env.fork()  # the mines have not been placed yet
     reveal(env, 0)
     reveal(fork, 0)
     assert env.board() == fork.board()

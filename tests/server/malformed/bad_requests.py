@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ANN, BOB = "ann-has-a-token", "bob-has-another"
 MEGABYTE = 1 << 20
-LIMIT = 2 * MEGABYTE  # of the server's request bodies
+LIMIT = 2 * MEGABYTE  # maximum size of a request body
 OK_HEAD = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + ANN.encode() + b"\r\n"
 BAD_JSON = [
     b"",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from palestra.engines.local.paged.layout import PAGE
 
-PADDING_PAGE = 0  # holds the keys and values of padding; never allocated
+PADDING_PAGE = 0  # page for the keys and values of padding; never allocated
 ROOT = 0  # parent of a sequence's first page
 
 PrefixKey = tuple[int, bytes]  # id of the preceding page's content, and the page's own token ids

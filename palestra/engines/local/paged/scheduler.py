@@ -84,7 +84,7 @@ class PagedScheduler:
         self.stats = EngineStats()
         self._prefill_budget = prefill_budget
         self._waiting: deque[GenerationRequest] = deque()
-        self._sequences: dict[int, RunningSequence] = {}  # by slot, in order of admission
+        self._sequences: dict[int, RunningSequence] = {}  # sequences by slot, in order of admission
         self._prefilling: list[RunningSequence] = []
         self._free_slots = list(range(max_running - 1, -1, -1))
         self._tokens = TokenBuffer(max_running)
@@ -218,7 +218,7 @@ class PagedScheduler:
         for sequence in list(self._prefilling):
             self._add_chunk(sequence, prefill)
         self._admit(version, prefill)
-        decoding = self._decoding_slots()  # includes the sequences whose prefill ends in this step
+        decoding = self._decoding_slots()  # slots, including those whose prefill ends in this step
         if not prefill.chunks and not len(decoding):
             return None
         states = [self._state_row(sequence) for sequence in prefill.sampling]

@@ -251,7 +251,7 @@ def remove_leftovers(running: list[int]) -> None:
 
 def new_folder() -> str:
     """Create a directory for one program; not needed with namespaces."""
-    import tempfile  # imported late, because it imports `random`, which every fork would have to reseed
+    import tempfile  # imported only here: it imports `random`, which every fork would have to reseed
 
     return tempfile.mkdtemp(prefix="palestra-")
 

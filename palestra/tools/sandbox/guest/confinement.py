@@ -173,7 +173,7 @@ class Confinement:
         if root:
             steps.append((_set_user, (uid,)))  # setting the user id drops all capabilities
         else:
-            steps.append((libc.unshare, (_NEWUSER,)))  # counts processes separately, and maps no user ids
+            steps.append((libc.unshare, (_NEWUSER,)))  # the namespace counts processes separately and maps no user ids
             no_capabilities = struct.pack("<6I", *[0] * 6)
             steps.append((libc.capset, (struct.pack("<Ii", _CAPABILITY_VERSION, 0), no_capabilities)))
         # The limits are set after unshare, because a new user namespace inherits the limits of its creator.

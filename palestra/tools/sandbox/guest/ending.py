@@ -87,6 +87,6 @@ def describe_ending(
         "exit": None if signalled else os.WEXITSTATUS(status),
         "signal": os.WTERMSIG(status) if signalled else None,
         "limit": limit,
-        "killed": killed,  # from outside the sandbox
+        "killed": killed,  # whether it was killed from outside the sandbox
         "cpu": round(cpu, 6),
     }

@@ -83,7 +83,7 @@ def reset_interpreter(seed: int | None, folder: str) -> None:
     """Reset the interpreter to the state of a newly started one."""
     sys.path[0] = folder
     if seed is not None:
-        import random  # imported after the fork; otherwise every fork would have to reseed it
+        import random  # imported after the fork; otherwise every fork would have to reseed `random`
 
         random.seed(seed)
     numpy = sys.modules.get("numpy.random")
