@@ -4,7 +4,8 @@ The imports take several seconds of CPU time per process. `run` and `Popen` take
 `subprocess`: a list that starts with `sys.executable`, followed by `-m MODULE`, `-c CODE` or a script, and arguments.
 Everything else is as in a new process: arguments, environment variables, working directory, standard streams, signals
 and exit code. Use `subprocess` in tests that check imports or process startup. If the imports start threads, as some
-builds of torch do, a fork would not be safe, and each program runs in a new process instead.
+builds of torch do, a fork would not be safe, and each program runs in a new process instead. The test processes of
+pytest-xdist share one warm process.
 """
 
 from __future__ import annotations
@@ -14,20 +15,23 @@ import gc
 import json
 import os
 import runpy
+import selectors
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 PRELOAD = ("matplotlib.backends.backend_agg", "matplotlib.figure", "palestra.cli", "palestra.evals")
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
@@ -112,7 +116,9 @@ class _Fork:
         return texts[0], texts[1]
 
     def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
@@ -147,19 +153,39 @@ def _output(stream: Any, default: int) -> tuple[TextIO | None, int]:
 
 @cache
 def _template() -> socket.socket | None:
-    """Start the warm process, which ends when the returned socket is closed; None if it cannot be forked safely."""
-    inside, outside = socket.socketpair()
-    with outside:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm_process", str(outside.fileno())],
-            pass_fds=[outside.fileno()],
+    """Connect to the warm process, and start it if there is none; return None if it cannot be forked safely.
+
+    It ends when all test processes have closed their connections.
+    """
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
+    address = f"\0palestra-warm-process-{run}"  # an abstract socket, which needs no file
+    connection = socket.socket(socket.AF_UNIX)
+    with socket.socket(socket.AF_UNIX) as listener, suppress(OSError):
+        listener.bind(address)  # fails if another test process has started the warm process
+        listener.listen()
+        process = _NEW_PROCESS(
+            [sys.executable, "-m", "tests.warm_process", str(listener.fileno())],
+            pass_fds=[listener.fileno()],
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # without numpy threads, because the process is forked
             cwd=Path(__file__).parents[1],
             stdin=subprocess.DEVNULL,
         )
-    atexit.register(process.wait)
-    atexit.register(inside.close)  # runs before the wait, because exit handlers run in reverse order
-    return inside if inside.recv(1) == b"1" else None
+        atexit.register(_wait, process)
+    atexit.register(connection.close)  # runs before the wait, because exit handlers run in reverse order
+    for _ in range(100):
+        with suppress(ConnectionRefusedError):  # the other test process has not called `listen` yet
+            connection.connect(address)
+            break
+        time.sleep(0.01)
+    try:
+        return connection if connection.recv(1) == b"1" else None
+    except OSError:  # the warm process has exited
+        return None
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    with suppress(subprocess.TimeoutExpired):  # other test processes may need it longer
+        process.wait(10)
 
 
 def _import_packages() -> None:
@@ -174,18 +200,39 @@ def _import_packages() -> None:
     gc.freeze()
 
 
-def _forked(requests: socket.socket) -> dict[str, Any]:
+def _requests(listener: socket.socket) -> Generator[list[int], None, None]:
+    """Yield the file descriptors in each request. End when all connections are closed."""
+    with selectors.DefaultSelector() as ready:
+        ready.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fileobj is listener:
+                    connection, _ = listener.accept()
+                    ready.register(connection, selectors.EVENT_READ)
+                    connection.sendall(b"1")
+                    continue
+                connection = cast("socket.socket", key.fileobj)
+                _, streams, _, _ = socket.recv_fds(connection, 1, 4)
+                if streams:
+                    yield streams
+                    continue
+                ready.unregister(connection)
+                connection.close()
+                if len(ready.get_map()) == 1:
+                    return
+
+
+def _forked(listener: socket.socket) -> dict[str, Any]:
     """Fork for every request, and return the request in the fork. Another fork reports the exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that forks that report an exit code need no `wait`
-    while True:
-        _, streams, _, _ = socket.recv_fds(requests, 1, 4)
-        if not streams:
-            os._exit(0)
+    requests = _requests(listener)
+    for streams in requests:
         if os.fork():
             for stream in streams:
                 os.close(stream)
             continue
         requests.close()
+        listener.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         connection = socket.socket(fileno=streams.pop())
         lines = connection.makefile("rw")
@@ -206,6 +253,7 @@ def _forked(requests: socket.socket) -> dict[str, Any]:
         lines.write(f"{os.waitstatus_to_exitcode(status)}\n")
         lines.flush()
         os._exit(0)
+    os._exit(0)
 
 
 def _prepare(request: dict[str, Any]) -> None:
@@ -266,11 +314,10 @@ def _end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    with socket.socket(fileno=int(sys.argv[1])) as _requests:
+    with socket.socket(fileno=int(sys.argv[1])) as _listener:
         _import_packages()
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
             sys.exit()
-        _requests.sendall(b"1")
-        _request = _forked(_requests)
+        _request = _forked(_listener)
     _prepare(_request)
     _end(_exit_code(_request["arguments"]))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests import warm_process
 from tests.chaos import training_run
 from tests.chaos.rounds import rounds
 
@@ -25,7 +25,7 @@ def kill_at_random(args: list[str], folder: Path, rng: Random) -> None:
     """Start a run and kill it when it has created a random number of files, or let it finish."""
     before = len(list(folder.rglob("*")))
     wanted = before + rng.randint(1, 60)
-    process = subprocess.Popen(args, cwd=ROOT)
+    process = warm_process.Popen(args, cwd=ROOT)
     while process.poll() is None and len(list(folder.rglob("*"))) < wanted:
         time.sleep(0.01)
     process.kill()
@@ -64,7 +64,7 @@ def test_killed_and_damaged_runs(tmp_path: Path) -> None:
         killed, whole, seed = tmp_path / f"killed-{number}", tmp_path / f"whole-{number}", rng.randrange(1000)
         kill_at_random(command(killed, seed), killed, rng)
         damage(killed, rng)
-        assert subprocess.run(command(killed, seed), cwd=ROOT, check=False).returncode == 0
+        assert warm_process.run(command(killed, seed), cwd=ROOT).returncode == 0
         training_run.main(str(whole), str(seed))
         assert curve(killed) == curve(whole)
         assert all(row["grad_norm"] > 0 for row in curve(whole)[1:])
