@@ -18,6 +18,7 @@ from tests.viewer.server import Server
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 DESKTOP, PHONE = 1280, 390
 STEP = "trajectories/step-000001.jsonl.gz"
+FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 WAIT = 20_000  # milliseconds; the machine may be busy
 
 expect.set_options(timeout=WAIT)
@@ -84,29 +85,37 @@ def ready(server: Server) -> Server:
     return server
 
 
-def test_every_view_fits_the_width_without_errors(ready: Server, tab: Tab) -> None:
+def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browser) -> None:
+    """Follow links to every view at phone width, and then widen the window."""
     one = {"run": "trained", "at": f"{STEP}:0"}
     nasty = {"run": "nasty", "at": "episodes.jsonl:0"}
     both = {"a_run": "expert", "a_at": "episodes.jsonl:0", "b_run": "random", "b_at": "episodes.jsonl:0"}
-    views = {
-        view(ready): "tbody tr",
-        view(ready, "curves", run=["trained", "deeper/other"]): ".chart path.line",
-        view(ready, "run", run="trained"): ".tile b",
-        view(ready, "run", run="nasty"): ".tile b",
-        view(ready, "episodes", run="trained"): "tbody tr",
-        view(ready, "episodes", run="nasty"): "tbody tr",
-        view(ready, "episode", **one): ".message.agent",
-        view(ready, "episode", **one, view="tokens"): ".tok.sampled",
-        view(ready, "episode", **nasty): "img.shown",
-        view(ready, "episode", **nasty, view="tokens"): ".empty",
-        view(ready, "compare", **both): ".pair .message",
-        view(ready, "play"): ".env-card",
+    views = {  # consecutive views differ in the element that is expected, so that each one is waited for
+        view(ready): ".page.runs tbody tr",
+        view(ready, "curves", run=["trained", "deeper/other"]): ".page.curves .chart path.line",
+        view(ready, "run", run="trained"): ".page.run .tile b",
+        view(ready, "episodes", run="trained"): ".page.episodes tbody tr",
+        view(ready, "run", run="nasty"): ".page.run .tile b",
+        view(ready, "episodes", run="nasty"): ".page.episodes tbody tr",
+        view(ready, "episode", **one): ".page.episode .message.agent",
+        view(ready, "episode", **one, view="tokens"): ".page.episode .tok.sampled",
+        view(ready, "episode", **nasty): ".page.episode img.shown",
+        view(ready, "episode", **nasty, view="tokens"): ".page.episode .empty",
+        view(ready, "compare", **both): ".page.compare .pair .message",
+        view(ready, "play"): ".page.play .env-card",
     }
+    tab = Tab(browser, PHONE)
+    page = tab.page
     for address, selector in views.items():
-        page = tab.open(address)
+        page.set_viewport_size({"width": PHONE, "height": 844})
+        page.goto(address)
         expect(page.locator(selector).first).to_be_visible()
-        assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth"), address
+        assert page.evaluate(FITS), address
+        page.set_viewport_size({"width": DESKTOP, "height": 844})
+        expect(page.locator(selector).first).to_be_visible()
+        assert page.evaluate(FITS), address
         assert page.title() != ""
+    tab.close()
 
 
 def test_markup_in_episodes_is_shown_as_text(ready: Server, tab: Tab) -> None:
@@ -267,6 +276,8 @@ def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: P
     run = training_run(tmp_path / "runs" / "now", steps=0)  # a run that has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
     tabs = [Tab(browser, DESKTOP) for _ in range(3)]
+    for tab in tabs:  # poll ten times as often
+        tab.page.add_init_script("const wait = setTimeout; window.setTimeout = (call, ms) => wait(call, ms / 10)")
     try:
         curves = tabs[0].open(view(server, "run", run="now"))
         listed = tabs[1].open(view(server, "episodes", run="now"))
