@@ -7,7 +7,7 @@ FRAMEWORKS := .cache/frameworks
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks frameworks conformance chaos quick lint format bench sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi frameworks conformance chaos quick lint format bench sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	$(BIN)/palestra train recipes/guess_the_number.toml
@@ -27,6 +27,10 @@ test-frameworks: $(VENV)/.dev frameworks
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
 conformance: $(VENV)/.dev sandbox java
 	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance
+
+# Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
+test-openapi: $(VENV)/.dev
+	PALESTRA_OPENAPI_ALL=1 $(BIN)/python -m pytest tests/server/malformed/test_openapi.py
 
 # Run random schedules of faults for PALESTRA_CHAOS_SECONDS. Every round prints the seed that repeats it (PALESTRA_CHAOS_SEED).
 chaos: $(VENV)/.dev sandbox

@@ -19,7 +19,7 @@ from palestra.registry.agentgym_tasks import TASKS, family_envs
 from palestra.remote import AgentGymEnv, OpenEnvEnv
 from palestra.wrappers import Horizon
 from tests.server.bad_envs import TRICKY
-from tests.server.protocols.outside import HERE, free_port, openenv_python, started
+from tests.server.protocols.outside import free_port, openenv_command, started
 from tests.server.servers import GUESS, Server, serving, until
 
 ENVS = ["babyai:GoToRedBall-v0", "babyai:OpenDoorLoc-v0", "textcraft:Depth1-v0", "textcraft:Depth2-v0"]
@@ -118,7 +118,7 @@ def test_server_failures_raise_env_failed(server: Server) -> None:
 @pytest.mark.slow
 def test_openenv_reference_server() -> None:
     port = free_port()
-    with started([openenv_python(), "-W", "ignore", str(HERE / "openenv_server.py"), str(port)], port) as url:
+    with started(openenv_command("openenv_server.py", str(port)), port) as url:
         with OpenEnvEnv(f"openenv+{url}", timeout=0.5) as env:
             assert env.reset(seed=7)[0] == "seed 7"
             assert env.step("hello")[:4] == ("1: hello", 0.0, False, False)

@@ -131,7 +131,7 @@ def test_every_defect_is_detected(server: Server, change_request: Any, change_re
     changes = {name: staticmethod(value) for name, value in both.items() if value is not None}
     handler = type("Handler", (DefectiveProxy,), {"target": server.url, **changes})
     proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+    thread = threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         with pytest.raises(ConformanceError) as caught:

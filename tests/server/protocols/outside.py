@@ -18,9 +18,21 @@ from tests.server.servers import ROOT, Server
 HOME = ROOT / ".cache" / "openenv-venv"
 PACKAGES = ("openenv-core==0.3.0", "uvicorn", "httptools", "uvloop", "websockets")
 HERE = Path(__file__).parent
+# Hides Gradio, which OpenEnv imports for its web interface if it is installed; that takes several seconds of CPU time.
+WITHOUT_GRADIO = """
+import runpy, sys
+sys.modules["gradio"] = None
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
-def openenv_python() -> str:
+def openenv_command(script: str, *arguments: str) -> list[str]:
+    """Return the command that runs a script in this folder in an interpreter with OpenEnv."""
+    return [_openenv_python(), "-W", "ignore", "-c", WITHOUT_GRADIO, str(HERE / script), *arguments]
+
+
+def _openenv_python() -> str:
     """Return the interpreter in a separate virtual environment with OpenEnv, whose packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:

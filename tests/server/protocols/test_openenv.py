@@ -8,7 +8,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 import palestra
 from tests.server.bad_envs import TRICKY
-from tests.server.protocols.outside import impatient, openenv_python
+from tests.server.protocols.outside import impatient, openenv_command
 from tests.server.servers import Client, Reply, Server, serving, until
 
 CRAFT = "textcraft:Depth2-v0"
@@ -82,16 +81,7 @@ def test_openenv_client(server: Server) -> None:
             actions.append(env.expert_action())
             step = env.step(str(actions[-1]))
             expected.append([step.observation, step.reward, step.done])
-    player = Path(__file__).parent / "openenv_player.py"
-    command = [
-        openenv_python(),
-        "-W",
-        "ignore",
-        str(player),
-        f"{server.url}/openenv/{CRAFT}",
-        "11",
-        json.dumps(actions),
-    ]
+    command = openenv_command("openenv_player.py", f"{server.url}/openenv/{CRAFT}", "11", json.dumps(actions))
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     output = json.loads(done.stdout.splitlines()[-1])
