@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import Field, field, fields
+from functools import cache
 from math import isfinite
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -53,6 +54,7 @@ def flat_name(item: Field[Any]) -> str:
     return item.metadata.get("flag") or item.name
 
 
+@cache
 def kind_of(owner: type, name: str) -> type:
     """Return the type of an option: int, float, str, bool, tuple or dict."""
     hint = get_type_hints(owner)[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -13,6 +14,7 @@ from palestra.cli import VERBS, build_parser
 HEAVY = ("fastapi", "mcp", "msgspec", "numpy", "ray", "starlette", "torch", "transformers", "uvicorn")
 
 
+@cache
 def verb_parsers() -> dict[str, argparse.ArgumentParser]:
     action = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     return dict(action.choices)

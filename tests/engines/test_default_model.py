@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 
@@ -72,10 +71,8 @@ def test_template_extends_its_own_prompt() -> None:
 
 def test_init_model_writes_a_usable_model_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "tiny"
-    command = [sys.executable, "-m", "palestra", "init-model", "0.1M", "--seed", "4", "--out", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "104,752 parameters" in done.stdout
+    assert main(["init-model", "0.1M", "--seed", "4", "--out", str(folder)]) == 0
+    assert "104,752 parameters" in capsys.readouterr().out
     model = AutoModelForCausalLM.from_pretrained(folder)
     expected, _ = default_model("0.1M", seed=4)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), expected.parameters(), strict=True))
