@@ -173,7 +173,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="Option for an imported algorithm, whose options have no separate flags; repeatable.",
+        help="Set an option for an algorithm loaded with --import, whose options have no flags; repeatable.",
     )
 
 

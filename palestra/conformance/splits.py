@@ -9,7 +9,7 @@ from palestra.errors import BadValue, DataMissing, UnknownKeyword
 from palestra.spec import split_of
 
 MIN_TASKS = 16  # an environment with fewer tasks need not hold tasks out
-TRAIN_SEEDS, TEST_SEEDS = 60, 20  # seeds to reset per split
+TRAIN_SEEDS, TEST_SEEDS = 60, 20  # number of seeds to reset per split
 ENOUGH_SEEDS = {"train": 20, "test": 4}  # seeds to reset if the fingerprints show that the split is respected
 MIN_SEEDS = {"train": 3, "test": 1}  # a test task takes about eight times as long, because other tasks are rejected
 SECONDS = 0.3  # maximum time per split, after the first seeds

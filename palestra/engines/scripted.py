@@ -24,7 +24,7 @@ class Reply:
 
 
 ScriptItem: TypeAlias = str | Reply
-Script: TypeAlias = str | Sequence[ScriptItem] | Callable[[Any], Any]  # a function returns a ScriptItem or an awaitable
+Script: TypeAlias = str | Sequence[ScriptItem] | Callable[[Any], Any]  # functions return a ScriptItem or an awaitable
 
 
 class ScriptedEngine(Engine):

@@ -64,7 +64,7 @@ def _pairs(one: EvaluationRecord, two: EvaluationRecord, value: Callable[[Outcom
     first, second = _by_task(one, value), _by_task(two, value)
     other = {name: name for name in second}
     counterparts = _unmatched(two, second, first)
-    # Entries with the same id and different keyword arguments are paired too; settings_that_differ lists the arguments.
+    # Also pair entries with the same id but different keyword arguments, which settings_that_differ lists.
     for env_id, name in _unmatched(one, first, second).items():
         if env_id in counterparts:
             other[name] = counterparts[env_id]

@@ -194,7 +194,7 @@ class _ReplaySession(AgentSession):
             raise EnvFailed(f"the episode did not end after its {len(turns)} stored actions")
         turn = turns[self._turn]
         if turn.info.get("ending") == "context" and not turn.action.text and not turn.action.calls:
-            raise ContextFull(str(turn.info.get("detail", "")))  # the first prompt did not fit
+            raise ContextFull(str(turn.info.get("detail", "")))  # the first prompt did not fit into the context
         if text_of(observation) != text_of(turn.observation):
             self._note(f"observations differ from turn {self._turn + 1}")
         self._turn += 1

@@ -124,7 +124,7 @@ def _has_coefficient(value: Value) -> bool:
 
 
 def _share_factor(left: Value, right: Value) -> bool:
-    """Return whether a product of two terms can be combined, as in x * x or the product of two square roots."""
+    """Return whether two factors can be combined, as in x * x or the product of two square roots."""
     for radicand, imaginary, powers in left.num:
         for other_radicand, other_imaginary, other_powers in right.num:
             names = {name for name, _ in powers} & {name for name, _ in other_powers}

@@ -101,9 +101,7 @@ def item_task(item_id: str) -> tuple[str, Task]:
     number = int(digits)
     if family == "searchqa":
         if number >= SEARCH_QUESTIONS:
-            raise BadValue(
-                f"{item_id} is a training question of SearchQA; test questions are 0 to {SEARCH_QUESTIONS - 1}"
-            )
+            raise BadValue(f"{item_id} is a SearchQA training question; test questions are 0 to {SEARCH_QUESTIONS - 1}")
         env, first = next((env, first) for env, first in reversed(SEARCH_SETS) if number >= first)
         return family, Task(env, number - first, {}, {"shuffle": False})
     if family == "webshop":

@@ -39,7 +39,7 @@ RESERVED = frozenset({"verifiers", "textarena"})  # reserved prefixes of librari
 _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
 _builtin: dict[str, EnvSpec] = {}  # specs from the catalogs, which every process can load
-_received: set[str] = set()  # ids that came with a pickled EnvFactory, as registered in another process
+_received: set[str] = set()  # ids received with a pickled EnvFactory from the process that registered them
 _loaded: set[str] = set()  # families whose catalog has been loaded
 _loaded_plugins: set[str] = set()  # names of entry points that have been loaded
 

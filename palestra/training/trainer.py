@@ -88,7 +88,7 @@ class Trainer(ABC):
         if self.distributed.size > 1 and not self.distributed_support:
             raise BadValue(f"{type(self).__name__} runs in one process; start it without torchrun")
         self.folder = config.folder
-        self._lock = ExitStack()  # held by the main process until the run ends
+        self._lock = ExitStack()  # lock that the main process holds until the run ends
         self.best = -1.0
         self._warned = False
         self.step = 0
@@ -340,7 +340,7 @@ class Trainer(ABC):
         self._warn_about_cut_replies(row)
 
     def _warn_about_cut_replies(self, row: Mapping[str, Any]) -> None:
-        """Log once if many replies of a pretrained model reach the maximum length."""
+        """Log once if many of a pretrained model's replies reach the maximum length."""
         cut = max(row.get("cut_replies", 0.0), row.get("eval_cut_replies", 0.0))
         if self._warned or not self.config.model.trained or cut <= MAX_CUT_REPLIES:
             return

@@ -15,7 +15,7 @@ from palestra.workers.types import CALL, Command, EnvResult
 class AsyncBridge(VectorState):
     """Base class of VectorEnv that sends commands and waits for their results, in sync and async code."""
 
-    _task: asyncio.Task[None] | None = None  # receives all replies while any command is in flight
+    _task: asyncio.Task[None] | None = None  # task that receives all replies while any command is in flight
 
     def call(self, name: str, *args: Any, indices: Iterable[int] | None = None, **kwargs: Any) -> list[Any]:
         """Call a method or read an attribute of each env, and return the values.

@@ -37,7 +37,7 @@ class Player(threading.Thread):
                     try:
                         self._play(here, there)
                         self.finished += 1
-                    except InfrastructureError:  # an error, so that a fault cannot become a reward
+                    except InfrastructureError:  # a fault raises this error and never becomes a reward
                         self.lost += 1
                         assert self.lost < 100
         except Exception as err:  # noqa: BLE001  # the test checks it

@@ -58,7 +58,7 @@ class Stub:
         if kind != "plain":
             self.models[0] |= {"owned_by": kind, "max_model_len": context}
         self.rejected_fields: dict[str, str] = {}  # field -> error message
-        self.faults: dict[str, list[Fault]] = {}  # by path; each fault is used once, in order
+        self.faults: dict[str, list[Fault]] = {}  # faults by path; each is used once, in order
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []  # path, body, headers
         self.running = self.peak = self.aborted = self.connections = 0
         self.pause = 0.0

@@ -1,4 +1,4 @@
-"""Server and session for the tests of the native protocol."""
+"""Server and session for the native protocol tests."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class _LazyModule(ModuleType):
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name, f"Names of GEM's module `gem.{path}`.")
-        self.__path__: list[str] = []  # a package, so that its submodules can be imported
+        self.__path__: list[str] = []  # makes this module a package, so that its submodules can be imported
         self._path = path
 
     def __getattr__(self, name: str) -> Any:

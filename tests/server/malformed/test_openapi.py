@@ -64,7 +64,7 @@ def test_openapi_schema_of_call_sequences(server: Server, tmp_path: Path) -> Non
 
 @contextmanager
 def closing_all(server: Server) -> Iterator[None]:
-    """Close all sessions that were opened according to the log."""
+    """Close all sessions that the log lists as opened."""
     try:
         yield
     finally:

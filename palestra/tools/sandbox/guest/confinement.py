@@ -145,7 +145,7 @@ class Confinement:
             self.adopt_orphans()
         else:
             self.pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-            with contextlib.suppress(PermissionError):  # the host's own priority may be a lower bound
+            with contextlib.suppress(PermissionError):  # a priority below the host's own requires privileges
                 set_kill_priority(0)  # the supervisor's programs are killed first
 
     def plan(self, slot: ConfinementSlot, limits: dict[str, Any], folder: str) -> Steps:

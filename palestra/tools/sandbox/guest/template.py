@@ -48,7 +48,7 @@ class ProgramProcess:
         self.pid = pid
         self.handle = os.pidfd_open(pid)
         self.slot = slot
-        self.gate: socket.socket | None = gate  # sends the request to the process
+        self.gate: socket.socket | None = gate  # socket that sends the request to the process
         self.limits = limits
         self.folder = folder
         self.connection: socket.socket | None = None  # connection to the host, or None before a program is received
