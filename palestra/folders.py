@@ -27,7 +27,11 @@ def check_unused(folder: Path, *, ours: bool, what: str) -> None:
 
 @contextmanager
 def locked(folder: Path, *, activity: str) -> Iterator[None]:
-    """Create `folder` if necessary and hold an exclusive lock on it, so that one process at a time writes to it."""
+    """Create `folder` if necessary and hold an exclusive lock on it, so that one process at a time writes to it.
+
+    If the block fails before it has written a file, a folder that was created is removed.
+    """
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -38,7 +42,13 @@ def locked(folder: Path, *, activity: str) -> Iterator[None]:
     except BlockingIOError as err:
         raise BadValue(f"another process is {activity} in {folder}; wait for it, or choose another folder") from err
     else:
-        yield
+        try:
+            yield
+        except BaseException:
+            if is_new:
+                with suppress(OSError):  # the folder is not empty
+                    folder.rmdir()
+            raise
     finally:
         os.close(handle)
 

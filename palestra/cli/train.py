@@ -220,10 +220,13 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
     if resume and last_checkpoint(folder) is None:
         raise BadValue(f"the run in {folder} has no checkpoint yet; leave out --resume to start it again")
     check_unused(folder, ours=holds_run(folder), what="training run")
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
             pass
+        if is_new:
+            folder.rmdir()  # the trainer creates it again; a failed start leaves no folder
     except OSError as err:
         raise StoreFailed(f"cannot write to the folder {folder}: {err.strerror}. Choose another --out") from err
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.concurrency import run_sync
 from palestra.core import Env
-from palestra.errors import BadValue
+from palestra.errors import BadValue, UsageError
 from palestra.optional import require
 from palestra.registry import EnvFactory, list_envs, register, unregister
 from palestra.training.config import TrainConfig
 from palestra.training.config_values import qualified_name
 from palestra.training.recipe import from_mapping
+from palestra.training.reporting.run_folder import delete_run, last_checkpoint
 from palestra.training.run import TrainingRun
 
 if TYPE_CHECKING:
@@ -86,7 +88,15 @@ def _log_warnings(line: str) -> None:
 
 
 async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> TrainingRun:
-    return await trainer(config, **options).run()
+    is_new = not config.folder.exists()
+    try:
+        return await trainer(config, **options).run()
+    except UsageError:
+        if is_new and os.environ.get("RANK", "0") == "0" and last_checkpoint(config.folder) is None:
+            delete_run(config.folder)  # the run never started, because of a wrong setting
+            with suppress(OSError):
+                config.folder.rmdir()
+        raise
 
 
 def trainer_class(config: TrainConfig) -> type[Trainer]:

@@ -74,3 +74,13 @@ def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
     assert "memory: about" in text
     assert "time: roughly" in text
     assert not out.exists()
+
+
+@pytest.mark.parametrize("options", [["--model", "/nonexistent"], ["--env-kwargs", '{"max_turns": -3}']])
+def test_failed_start_leaves_no_folder(options: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(out), "--quiet", *options]) == 2
+    assert not out.exists()
+    out.mkdir()  # a folder of the user's is kept
+    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(out), "--quiet", *options]) == 2
+    assert out.exists()
