@@ -47,7 +47,7 @@ def same(one: tuple[dict[str, float], torch.Tensor, Any], other: tuple[dict[str,
 
 
 @pytest.mark.slow
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 10_000), options=st.sampled_from(ALGORITHMS), prompt=st.sampled_from([0, 70]))
 def test_loss_and_gradient_do_not_depend_on_how_a_batch_is_split(
     seed: int, options: dict[str, Any], prompt: int

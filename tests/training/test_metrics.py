@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
 from palestra.errors import MissingExtra, StoreFailed
 from palestra.training.recipe import from_mapping
@@ -81,6 +80,8 @@ def test_tensorboard_contains_each_row_once_after_a_kill(tmp_path: Path) -> None
 
 def wandb_history(folder: Path) -> list[dict[str, Any]]:
     """Return the rows in the files of offline runs, oldest run first."""
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # slow to import
+
     found = []
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
         for data in wandb_records(path.read_bytes()):
@@ -159,8 +160,8 @@ def test_every_key_is_documented(taught: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "model": taught,
         "steps": 1,
-        "episodes": 32,
-        "eval_episodes": 8,
+        "episodes": 16,
+        "eval_episodes": 4,
         "threads": 1,
         "kl": 0.01,
         "out": str(tmp_path / "ppo"),

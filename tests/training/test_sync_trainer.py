@@ -30,7 +30,7 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "steps": 4,
         "episodes": 16,
         "group_size": 4,
-        "concurrency": 8,
+        "concurrency": 16,
         "eval_every": 2,
         "eval_episodes": 8,
         "save_every": 1,
@@ -79,15 +79,16 @@ def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], t
     "options", [{}, {"algorithm": "ppo_token", "lora_rank": 4, "kl": 0.01, "packing": True}], ids=["plain", "lora"]
 )
 def test_a_killed_run_resumes_exactly(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
-    whole = train(tiny(tmp_path / "whole", model=taught, **options))
+    options = {"model": taught, "steps": 3, **options}
+    whole = train(tiny(tmp_path / "whole", **options))
 
     def die(line: str) -> None:
-        if line.startswith("step 3/"):
+        if line.startswith("step 2/"):
             raise Killed
 
     with pytest.raises(Killed):
-        train(tiny(tmp_path / "cut", model=taught, **options), log=die)
-    resumed = train(tiny(tmp_path / "cut", model=taught, **options))
+        train(tiny(tmp_path / "cut", **options), log=die)
+    resumed = train(tiny(tmp_path / "cut", **options))
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
