@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any
 
 import jinja2
@@ -57,11 +58,16 @@ def test_id_out_of_range_raises() -> None:
         TOKENIZER.decode([259])
 
 
-def rendered(messages: list[dict[str, Any]], **variables: Any) -> str:
-    """Render the chat template with Jinja, as transformers does."""
+@cache
+def template() -> jinja2.Template:
     env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     env.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return env.from_string(TOKENIZER.chat_template).render(messages=messages, **variables)
+    return env.from_string(TOKENIZER.chat_template)
+
+
+def rendered(messages: list[dict[str, Any]], **variables: Any) -> str:
+    """Render the chat template with Jinja, as transformers does."""
+    return template().render(messages=messages, **variables)
 
 
 @given(MESSAGES, st.booleans(), st.booleans(), st.booleans(), st.booleans())

@@ -59,16 +59,16 @@ def test_concurrent_conversations_of_different_lengths(runner: Any) -> None:
 
 
 @pytest.mark.parametrize("runner", ["native", "transformers", "paged"])
-def test_two_hundred_conversations_with_eight_running(runner: Any) -> None:
+def test_many_conversations_with_eight_running(runner: Any) -> None:
     model = qwen3()
 
     async def run() -> None:
         # The cache holds only a few conversations, so that most are evicted between their turns.
         async with LocalEngine(model, runner=runner, max_running=8, kv_cache_gb=0.0004, threads=1) as engine:
-            replies = await many(engine, 200, turns=2, first=60, more=20, reply=4)
-            assert len(replies) == 400
-            assert max(error(model, done) for done in replies[::8]) < TOLERANCE
-            assert engine.stats.evicted > 100
+            replies = await many(engine, 60, turns=2, first=60, more=20, reply=4)
+            assert len(replies) == 120
+            assert max(error(model, done) for done in replies[::4]) < TOLERANCE
+            assert engine.stats.evicted > 30
 
     asyncio.run(run())
 
@@ -96,9 +96,9 @@ def test_one_reply_can_fill_the_cache() -> None:
             context = engine.max_context
             assert context is not None
             assert 256 <= context < 512  # less than the model's 512, because of the cache size
-            ids = text(random.Random(2), 20)
+            ids = text(random.Random(2), 150)
             both = await asyncio.gather(*(engine.generate([*ids, at], Sampling(max_tokens=400)) for at in range(2)))
-            assert all(len(done.ids) == context - 21 for done in both)
+            assert all(len(done.ids) == context - 151 for done in both)
             assert max(error(model, done) for done in both) < TOLERANCE
 
     asyncio.run(run())
@@ -230,7 +230,7 @@ def test_replies_that_span_a_weight_update_are_recomputed(runner: Any) -> None:
         async with LocalEngine(model, runner=runner, threads=1) as engine:
             rng = random.Random(8)
             prompts = [text(rng, rng.randint(1, 60)) for _ in range(6)]
-            tasks = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=200))) for ids in prompts]
+            tasks = [asyncio.create_task(engine.generate(ids, Sampling(max_tokens=120))) for ids in prompts]
             while engine.stats.sampled < 60:
                 await asyncio.sleep(0.001)
             async with engine.paused():

@@ -289,15 +289,15 @@ def test_garbage_collected_engine_leaves_no_thread(model: Any) -> None:
     assert threads() == before
 
 
-def test_thousands_of_queued_requests(model: Any) -> None:
+def test_many_queued_requests(model: Any) -> None:
     async def run() -> None:
         async with LocalEngine(model, max_running=64, threads=1) as engine:
             rng = random.Random(1)
-            requests = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(3_000)]
+            requests = [engine.generate(text(rng, rng.randint(1, 8)), Sampling(max_tokens=1)) for _ in range(1_000)]
             replies = await asyncio.gather(*requests)
             assert all(len(done.ids) == 1 for done in replies)
-            assert engine.stats.sampled == 3_000
-            assert max(error(model, done) for done in replies[::300]) < 1e-4
+            assert engine.stats.sampled == 1_000
+            assert max(error(model, done) for done in replies[::100]) < 1e-4
 
     asyncio.run(run())
 
