@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -31,10 +32,15 @@ def fresh_seed() -> int:
 
 def child_seed(seed: int, *path: int | str) -> int:
     """Return a 48-bit seed derived from `seed` and `path`. The result is the same in every process."""
-    from hashlib import blake2b
-
     key = "/".join(map(repr, (seed, *path))).encode()
-    return int.from_bytes(blake2b(key, digest_size=6).digest(), "big")
+    return int.from_bytes(_blake2b()(key, digest_size=6).digest(), "big")
+
+
+@cache
+def _blake2b() -> Any:
+    from hashlib import blake2b  # imported late, so that `import palestra` stays fast
+
+    return blake2b
 
 
 def nth_seed(seed: int, number: int) -> int:

@@ -86,6 +86,7 @@ class ChatAgent(Agent):
         self._requested = context, max_context
         self._options = dict(template_options or {})
         self._renderers: dict[str, Renderer] = {}
+        self._with_end: tuple[Sampling, int, Sampling] | None = None  # cached result of `sampling_for`
         self._ready = False
         if engine.tokenizer is not None:  # report invalid options now, not in the first episode
             self._resolve()
@@ -116,12 +117,22 @@ class ChatAgent(Agent):
 
     def renderer(self, tools: Sequence[Mapping[str, Any]]) -> Renderer:
         """Return the renderer for these tools, created once per set of tools."""
-        key = json.dumps(list(tools), sort_keys=True)
+        key = json.dumps(list(tools), sort_keys=True) if tools else ""
         if key not in self._renderers:
             if self.engine.tokenizer is None:
                 raise BadValue("this engine takes chat messages and has no template")
             self._renderers[key] = Renderer(self.engine.tokenizer, tools=tools, options=self._options)
         return self._renderers[key]
+
+    def sampling_for(self, renderer: Renderer) -> Sampling:
+        """Return the sampling parameters, with the template's end-of-turn token as a stop token."""
+        end = renderer.codec.special.get(renderer.end)
+        if end is None or end in self.sampling.stop_ids:
+            return self.sampling
+        if self._with_end is None or self._with_end[:2] != (self.sampling, end):
+            stopped = replace(self.sampling, stop_ids=(*self.sampling.stop_ids, end))
+            self._with_end = self.sampling, end, stopped
+        return self._with_end[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +207,7 @@ class _ChatSession(AgentSession):
             self._conversation = MessageConversation()
             return self._conversation
         renderer = chat.renderer(self._schemas if _tool_format(chat.style) == "auto" else ())
-        end = renderer.codec.special.get(renderer.end)
-        if end is not None and end not in self._sampling.stop_ids:  # the template's end-of-turn token ends the reply
-            self._sampling = replace(self._sampling, stop_ids=(*self._sampling.stop_ids, end))
+        self._sampling = chat.sampling_for(renderer)
         self._conversation = TokenConversation(renderer, keep_thinking=chat.keep_thinking)
         return self._conversation
 
@@ -243,6 +252,9 @@ class _ChatSession(AgentSession):
         """Return the prompt that ends with `message`, truncated by the context policy if necessary."""
         prompt = conversation.next(message)
         policy = self._chat.context
+        if isinstance(policy, FullHistory):  # keeps all turns
+            self._turns.append(_Turn(prompt.messages, max(0, len(prompt.ids) - conversation.tokens)))
+            return prompt
         turns = [*self._turns, _Turn(prompt.messages, max(0, len(prompt.ids) - conversation.tokens))]
         keep = policy.keep([turn.tokens for turn in turns], len(prompt.ids))
         if keep < len(turns) and isinstance(policy, Summary):
@@ -321,8 +333,10 @@ class _ChatSession(AgentSession):
             if not special.isdisjoint(ids):
                 text = conversation.codec.decode(ids)
         parsed = style.read(text, completion.tool_calls)
-        if parsed.action is text:
+        if parsed.action is text and text is not completion.text:
             parsed = replace(parsed, action=completion.text)
+        if not (parsed.tool_calls or completion.tool_calls):
+            return parsed
         calls = [{"name": call["name"], "arguments": call["arguments"]} for call in parsed.tool_calls]
         malformed = [call for call in completion.tool_calls if as_tool_call(dict(call)) is None]
         if malformed or (calls and tool_calls(parsed.action) != calls):
@@ -346,7 +360,7 @@ class _ChatSession(AgentSession):
             return sampling if limit == sampling.max_tokens else replace(sampling, max_tokens=limit)
         seed = child_seed(self._seed, self._sampled)
         self._sampled += 1
-        return replace(sampling, max_tokens=limit, seed=seed)
+        return sampling.of_request(max_tokens=limit, seed=seed)
 
 
 def _tool_format(style: Style) -> ToolFormat:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from palestra.agents.render import Renderer, call_message, tool_message
+from palestra.agents.render import Renderer, Tail, call_message, tool_message
 from palestra.agents.tokens import Encoded, unguarded
 from palestra.engines.base import Completion
 from palestra.parsing import tool_calls
@@ -89,17 +89,9 @@ class TokenConversation:
         added = [reply, message]
         content = message["content"]
         if self._ids and self._plain and len(reply) == len(message) == 2 and isinstance(content, str):
-            separator = self._renderer.separator(system=self._system, role=message["role"])
-            if separator is not None and self._is_plain(self._reply) and self._is_plain(content):
-                if separator.edges == "strip":
-                    content = content.strip()
-                if separator.edges != "render" or content == content.strip():
-                    return Prompt(
-                        ids=self._extended(separator.left + content + separator.right),
-                        split=None,
-                        messages=added,
-                        text=None,
-                    )
+            tail = self._renderer.tail(system=self._system, role=message["role"], content=content)
+            if tail is not None and self._is_plain(self._reply):
+                return Prompt(ids=self._extended(tail), split=None, messages=added)
         return self._rendered(added)
 
     def send(self, prompt: Prompt) -> None:
@@ -152,7 +144,9 @@ class TokenConversation:
             if tail is None and self._keep_thinking:
                 tail = self._tail_after_placeholder(added)
             if tail is not None:
-                return Prompt(ids=self._extended(tail), split=None, messages=added, text=text, plain=False)
+                ids = renderer.codec.encode(tail, inside=True)
+                extended = self._extended(Tail(ids, renderer.codec.leading(ids)))
+                return Prompt(ids=extended, split=None, messages=added, text=text, plain=False)
         _, ids = self._whole(text)
         split = None if self._ids and self._extends(ids) else "template" if self._ids else "tokens"
         return Prompt(ids=ids, split=split, messages=added, text=text, plain=False)
@@ -191,17 +185,13 @@ class TokenConversation:
         _, marker, tail = self._renderer.render([*self._messages, placeholder, message]).rpartition(_PLACEHOLDER)
         return self._renderer.trim(tail) if marker else None
 
-    def _extended(self, tail: str) -> list[int]:
+    def _extended(self, tail: Tail) -> list[int]:
         """Return the ids of the last prompt, its reply and `tail`, without the tokens in `tail` that end the reply."""
-        codec = self._renderer.codec
-        new = codec.encode(tail, inside=True)
-        sampled = self._ids
-        same = 0
-        for count in range(min(codec.leading(new), len(sampled)), 0, -1):
+        new, sampled = tail.ids, self._ids
+        for count in range(min(tail.leading, len(sampled)), 0, -1):
             if sampled[-count:] == new[:count]:
-                same = count
-                break
-        return [*self.prompt_ids, *sampled, *(new[same:] if same else new)]
+                return [*self.prompt_ids, *sampled, *new[count:]]
+        return [*self.prompt_ids, *sampled, *new]
 
     def _extends(self, ids: list[int]) -> bool:
         return _extends(ids, self.prompt_ids, self._ids)

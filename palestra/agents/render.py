@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from palestra.agents.template import TemplateTests, template_tests
 from palestra.agents.tokens import Codec
@@ -22,6 +22,8 @@ _REPLY, _OBSERVATION, _TASK, _RULE = (
 )  # placeholders that no template contains
 _UNUSUAL = "Za \"b\" 'c' \\d <e> &f; {{g}} %h \u00e9\u4f60\U0001f600\n\n\tI|j~ #k_*l Zz"
 _MAX_PROMPTS = 512  # maximum number of cached first prompts; episodes in a group share the first prompt
+_MAX_TAILS = 4096  # maximum number of cached messages between two replies; short observations occur in many episodes
+_MAX_TAIL_CHARS = 1000  # longer messages are not cached
 _CALL_ID = "Z0000000q"  # tool call id; Mistral's template requires nine letters or digits
 
 
@@ -32,6 +34,13 @@ class TurnSeparator:
     left: str  # the reply's end and the message's header
     right: str  # the message's end and the next reply's header
     edges: str  # whitespace around the message text: "keep", "strip", or "render" (call the template)
+
+
+class Tail(NamedTuple):
+    """The text from the end of a reply to the start of the next one, as ids."""
+
+    ids: list[int]
+    leading: int  # number of special tokens at the start, which end the reply
 
 
 class Renderer:
@@ -67,6 +76,7 @@ class Renderer:
         self._within = re.compile("|".join(map(re.escape, self.tests.within)) or "(?!)") if self.tests else None
         self._prompts: dict[Any, tuple[str, list[int]]] = {}
         self._separators: dict[tuple[bool, str], TurnSeparator | None] = {}
+        self._tails: dict[tuple[bool, str, str], Tail | None] = {}
         self.takes_system = self._shows([_message("system", _RULE), _message("user", _TASK)], _RULE, _TASK)
         self.tool_turns = self._find_tool_turns()
         self.end = self._find_end_token()
@@ -106,6 +116,32 @@ class Renderer:
         if key not in self._separators:
             self._separators[key] = self._find_separator(system, role)
         return self._separators[key]
+
+    def tail(self, *, system: bool, role: str, content: str) -> Tail | None:
+        """Return the ids that follow a reply if the next message has this content (guarded, see `tokens`).
+
+        None if they may depend on the conversation. The result is shared: do not modify it.
+        """
+        key = system, role, content
+        if key in self._tails:
+            return self._tails[key]
+        tail = self._find_tail(system, role, content)
+        if len(content) <= _MAX_TAIL_CHARS:
+            if len(self._tails) >= _MAX_TAILS:
+                self._tails.clear()
+            self._tails[key] = tail
+        return tail
+
+    def _find_tail(self, system: bool, role: str, content: str) -> Tail | None:
+        separator = self.separator(system=system, role=role)
+        if separator is None or not self.plain(content):
+            return None
+        if separator.edges == "strip":
+            content = content.strip()
+        elif separator.edges == "render" and content != content.strip():
+            return None
+        ids = self.codec.encode(separator.left + content + separator.right, inside=True)
+        return Tail(ids, self.codec.leading(ids))
 
     # Probing the template
 

@@ -58,6 +58,20 @@ class Sampling:
         if type(self.stop) is not tuple or "" in self.stop:
             raise BadValue(f"stop must be a tuple of non-empty strings, got {self.stop!r}")
 
+    def of_request(self, *, max_tokens: int, seed: int | None) -> Sampling:
+        """Return these parameters with another length and seed. Several times as fast as `dataclasses.replace`."""
+        return Sampling(
+            max_tokens=max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            stop=self.stop,
+            stop_ids=self.stop_ids,
+            seed=seed,
+            tempered_logprobs=self.tempered_logprobs,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:

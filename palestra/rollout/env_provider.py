@@ -96,7 +96,7 @@ class InlineProvider(EnvProvider):
     async def aclose(self) -> None:
         envs, self._open = [env for env, _ in self._open.values()], {}
         self._idle.clear()
-        await asyncio.gather(*(_close(env) for env in envs))
+        await asyncio.gather(*(_close(env) for env in envs if _has_resources(env)))
 
 
 class VectorProvider(EnvProvider):
@@ -321,8 +321,19 @@ class TaskFactories:
         return factory
 
 
+def _has_resources(env: Env) -> bool:
+    """Return whether closing an environment does anything; most games inherit a `close` that does nothing."""
+    while isinstance(env, Wrapper):
+        if type(env).close is not Wrapper.close or type(env).aclose is not Wrapper.aclose:
+            return True
+        env = env.env
+    return type(env).close is not Env.close or type(env).aclose is not Env.aclose
+
+
 async def _close(env: Env) -> None:
     """Close an environment and ignore errors, because it has already failed or is no longer needed."""
+    if not _has_resources(env):
+        return
     with suppress(Exception, SystemExit):
         async with asyncio.timeout(CLOSE_TIMEOUT):  # `wait_for` in Python 3.11 can swallow a cancellation
             await (run_in_thread(env.close) if env.inline else env.aclose())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from time import perf_counter, time
 from typing import Any
@@ -44,7 +43,7 @@ async def run_episode(
     it is a failure if that happens before the first action. An empty reply from a server also ends the episode: it is
     recorded as the last action, with `info["ending"] == "empty_reply"`, but not passed to the env.
     """
-    trajectory = Trajectory.of(task, attempt=attempt, started=time())
+    started_at = time()
     turns: list[Turn] = []
     started = perf_counter()
     session = None
@@ -62,8 +61,11 @@ async def run_episode(
         while success is None:
             boundary = "agent"
             try:
-                async with _limit(call_timeout):
+                if call_timeout is None:
                     action = await session.act(observation, info)
+                else:
+                    async with asyncio.timeout(call_timeout):
+                        action = await session.act(observation, info)
             except ContextFull as err:
                 if not turns and fail_on_long_prompt:
                     raise
@@ -113,35 +115,42 @@ async def run_episode(
     finally:
         if session is not None:
             session.close()
-    return replace(
-        trajectory,
+    return Trajectory(
+        env_id=task.env_id,
+        kwargs=task.kwargs,
+        seed=task.seed,
+        group=task.group,
+        member=task.member,
         turns=tuple(turns),
-        task_id=task_id,
         final_observation=observation,
-        final_prompt=tuple(final_prompt),
         success=success,
+        final_prompt=tuple(final_prompt),
         failure=failure,
+        task_id=task_id,
+        attempts=attempt,
+        started=started_at,
         seconds=perf_counter() - started,
+        meta=task.meta,
     )
 
 
 async def _reset(env: Env, task: Task, seconds: float | None) -> Reset:
     options = dict(task.options) or None
-    async with _limit(seconds):
-        if seconds is not None and env.inline:  # a call on the event loop could not be interrupted
+    if seconds is None:
+        return await env.areset(seed=task.seed, options=options)
+    async with asyncio.timeout(seconds):
+        if env.inline:  # a call on the event loop could not be interrupted
             return await run_in_thread(env.reset, seed=task.seed, options=options)
         return await env.areset(seed=task.seed, options=options)
 
 
 async def _step(env: Env, action: str, seconds: float | None) -> Step:
-    async with _limit(seconds):
-        if seconds is not None and env.inline:
+    if seconds is None:
+        return await env.astep(action)
+    async with asyncio.timeout(seconds):
+        if env.inline:
             return await run_in_thread(env.step, action)
         return await env.astep(action)
-
-
-def _limit(seconds: float | None) -> AbstractAsyncContextManager[Any]:
-    return nullcontext() if seconds is None else asyncio.timeout(seconds)
 
 
 def _unplayed(observation: Observation, action: Action, seconds: float) -> Turn:

@@ -13,6 +13,7 @@ from palestra.errors import BadValue, UsageError
 from palestra.registry import EnvFactory, get_spec
 from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_env_provider
 from palestra.rollout.episode import failure_of, run_episode
+from palestra.rollout.heap import frozen_heap
 from palestra.rollout.types import Task, Trajectory
 from palestra.seeding import child_seed, fresh_seed
 
@@ -104,23 +105,24 @@ class Stream:
         workers = [asyncio.create_task(self._work(done)) for _ in range(self._num_slots)]
         clock = asyncio.create_task(self._clock(workers)) if self.budget.seconds is not None else None
         running = len(workers)
-        try:
-            while running:
-                item = await done.get()
-                if item is None:
-                    running -= 1
-                elif isinstance(item, BaseException):
-                    raise item
-                else:
-                    yield item
-        finally:
-            self._closing = True  # a worker whose cancellation was swallowed must not start another task
-            background = workers if clock is None else [*workers, clock]
-            for task in background:
-                task.cancel()
-            await asyncio.gather(*background, return_exceptions=True)
-            if self._owns_provider:
-                await self._provider.aclose()
+        with frozen_heap():
+            try:
+                while running:
+                    item = await done.get()
+                    if item is None:
+                        running -= 1
+                    elif isinstance(item, BaseException):
+                        raise item
+                    else:
+                        yield item
+            finally:
+                self._closing = True  # a worker whose cancellation was swallowed must not start another task
+                background = workers if clock is None else [*workers, clock]
+                for task in background:
+                    task.cancel()
+                await asyncio.gather(*background, return_exceptions=True)
+                if self._owns_provider:
+                    await self._provider.aclose()
 
     @property
     def _num_slots(self) -> int:

@@ -341,3 +341,17 @@ def test_lockstep_engine_pauses_and_survives_the_end_of_a_loop(model: Any) -> No
     asyncio.run(leave())
     asyncio.run(generate())
     asyncio.run(engine.aclose())
+
+
+def test_a_prompt_with_unknown_ids_fails_alone(model: Any) -> None:
+    async def run() -> list[Any]:
+        engine = LocalEngine(model, threads=1)
+        prompts = ([1, 2], [1, model.config.vocab_size], [1, -1], [1, 2**40])
+        replies = await asyncio.gather(*(engine.generate(ids, SHORT) for ids in prompts), return_exceptions=True)
+        await engine.aclose()
+        return replies
+
+    first, *others = asyncio.run(run())
+    assert error(model, first) < 1e-4
+    assert [type(other) for other in others] == [BadValue] * 3
+    assert all("prompt ids must be in 0.." in str(other) for other in others)

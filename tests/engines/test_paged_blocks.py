@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from palestra.engines.local.paged.block_manager import BlockManager, pages_for, to_bytes
+from palestra.engines.local.paged.block_manager import BlockManager, Prefix, pages_for, to_bytes
 from palestra.engines.local.paged.layout import PAGE
 
 
@@ -105,3 +105,30 @@ def test_random_sequences_never_share_a_page_with_other_content() -> None:
     assert shared_pages > 100
     assert blocks.evicted > 100
     assert blocks.free_pages == 59
+
+
+def test_a_known_prefix_is_used_until_pages_are_unregistered() -> None:
+    blocks = BlockManager(9)
+    ids = list(range(4 * PAGE + 1))
+    pages, data = blocks.allocate(5), to_bytes(ids)
+    assert pages is not None
+    content, found = blocks.register(0, pages[:2], data[: 8 * PAGE])
+    prefix = Prefix(data[: 8 * PAGE], found, content, blocks.unregistered)
+    blocks.register(content, pages[2:4], data[8 * PAGE : 16 * PAGE])
+    blocks.release(pages)
+    matched = blocks.match(data, 4, prefix)
+    assert matched == blocks.match(data, 4) == (pages[:4], 4)
+    assert blocks.match(data, 1, prefix) == (pages[:1], 1)  # the prefix is longer than allowed
+    for kept in (matched[0], matched[0], pages[:1]):
+        blocks.release(kept)
+    assert blocks.allocate(8) is not None  # evicts all pages
+    assert blocks.match(data, 4, prefix) == ([], 0)
+
+
+def test_pages_with_the_same_content_are_found_under_the_first_ones() -> None:
+    blocks = BlockManager(9)
+    ids = to_bytes(list(range(PAGE)))
+    one, other = blocks.allocate(1), blocks.allocate(1)
+    assert one is not None
+    assert other is not None
+    assert blocks.register(0, one, ids) == blocks.register(0, other, ids) == (1, one)

@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.engines.base import Completion, PolicyEngine, Sampling, Weights
 from palestra.engines.local.admission import QUIET_ROUNDS, AdmissionGate
+from palestra.engines.stop_strings import StopStrings, cut, text_of
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
 SWITCH_INTERVAL = 0.0005  # Python's thread switch interval in seconds while the engine uses a GPU
+SHORT_REPLY = 32  # tokens; the texts of shorter replies are kept
+MAX_TEXTS = 4096  # number of texts that are kept
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -83,12 +86,16 @@ class LocalEngine(PolicyEngine):
             require(package, extra="hf")
         from palestra.engines.local import loading
         from palestra.engines.local.runner import launch_bound
+        from palestra.engines.local.scheduler import GenerationRequest, with_unknown_ids
         from palestra.engines.local.scheduler_selection import select_scheduler
 
+        self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # their module imports torch
+        self._texts: dict[tuple[int, ...], str] = {}  # short replies that were decoded
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
+        self._all_stop_ids = lru_cache(maxsize=64)(self._stop_ids.union)
         self._vocabulary = loading.vocabulary_size(self.model)
         on_cpu = self._device.type == "cpu"
         size = self.model.num_parameters()
@@ -222,13 +229,8 @@ class LocalEngine(PolicyEngine):
     def _make_request(
         self, ids: list[int], sampling: Sampling, key: Hashable | None, waiter: Waiter
     ) -> GenerationRequest:
-        from palestra.engines.local.scheduler import GenerationRequest, all_below
-        from palestra.engines.stop_strings import StopStrings
-
         if not ids:
             raise BadValue("the prompt is empty; it must have at least one token")
-        if not all_below(ids, self._vocabulary):
-            raise BadValue(f"prompt ids must be in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
         assert self.max_context is not None  # noqa: S101  set in the constructor
         if len(ids) >= self.max_context:
             raise BadValue(
@@ -243,25 +245,32 @@ class LocalEngine(PolicyEngine):
 
                 self._worker_tokenizer = private_copy(self.tokenizer)
             stop_strings = StopStrings(self._worker_tokenizer, sampling.stop)
-        return GenerationRequest(
-            ids,
-            sampling,
-            key=key,
-            max_length=min(len(ids) + sampling.max_tokens, self.max_context),
-            stop_ids=self._stop_ids.union(sampling.stop_ids) if sampling.stop_ids else self._stop_ids,
-            waiter=waiter,
-            stop_strings=stop_strings,
-        )
+        try:
+            return self._request_type(
+                ids,
+                sampling,
+                key=key,
+                max_length=min(len(ids) + sampling.max_tokens, self.max_context),
+                stop_ids=self._all_stop_ids(sampling.stop_ids),
+                waiter=waiter,
+                stop_strings=stop_strings,
+            )
+        except OverflowError:
+            raise self._unknown_ids(ids) from None
+
+    def _unknown_ids(self, ids: list[int]) -> BadValue:
+        return BadValue(f"prompt ids must be in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
 
     def _completion(self, request: GenerationRequest) -> Completion:
-        from palestra.engines.stop_strings import cut, text_of
-
         if request.error is not None or request.finish is None or request.version is None:
+            prompt = request.ids[: request.prompt_length]
+            if max(prompt) >= self._vocabulary:
+                raise self._unknown_ids(prompt)
             raise EngineFailed(request.error or "the request ended without a result")
         ids = request.ids[request.prompt_length :]
         finish = request.finish
         text_ids = ids[:-1] if ids[-1] in request.stop_ids else ids
-        text = "" if self.tokenizer is None else text_of(self.tokenizer, text_ids)
+        text = self._decode(text_ids)
         if request.sampling.stop:
             text, stopped = cut(text, request.sampling.stop)
             finish = "stop" if stopped else finish
@@ -273,6 +282,20 @@ class LocalEngine(PolicyEngine):
             version=request.version,
             prompt_ids=request.ids[: request.prompt_length],
         )
+
+    def _decode(self, ids: list[int]) -> str:
+        """Decode a reply. The texts of short replies are kept, because in many environments they occur often."""
+        if self.tokenizer is None:
+            return ""
+        if len(ids) > SHORT_REPLY:
+            return text_of(self.tokenizer, ids)
+        key = tuple(ids)
+        text = self._texts.get(key)
+        if text is None:
+            if len(self._texts) >= MAX_TEXTS:
+                self._texts.clear()
+            text = self._texts[key] = text_of(self.tokenizer, ids)
+        return text
 
     def _submit(self, request: GenerationRequest) -> None:
         with self._lock:
@@ -339,7 +362,10 @@ class LocalEngine(PolicyEngine):
         """Run one step. Return False if there was nothing to run."""
         scheduler = self._scheduler
         with self._lock:
-            scheduler.add(self._inbox)
+            unknown = self._with_unknown_ids(self._inbox, self._vocabulary)  # all prompts at once, which is faster
+            if unknown:
+                self._deliver(unknown)  # `_completion` raises an error
+            scheduler.add(request for request in self._inbox if request not in unknown)
             self._inbox.clear()
             stopping = self._pauses or self._closed
             if (stopping and not scheduler.in_flight) or scheduler.idle:

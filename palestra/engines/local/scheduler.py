@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,8 @@ class GenerationRequest:
 
     __slots__ = (
         "cancelled", "entry", "error", "finish", "ids", "key", "logprobs", "max_length", "prefix_hashes",
-        "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "unfiltered", "version", "waiter",
+        "prompt_bytes", "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "unfiltered", "version",
+        "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class GenerationRequest:
     ) -> None:
         self.ids = ids  # prompt and reply; while the request runs, the newest tokens are in the batch's buffer
         self.prompt_length = len(ids)
+        self.prompt_bytes = array("I", ids).tobytes()  # the prompt as 32-bit integers; "I" is the fastest type
         self.sampling = sampling
         self.key = key  # key of the conversation
         self.max_length = max_length  # maximum length of prompt and reply together
@@ -400,12 +402,12 @@ class Scheduler:
         return ended
 
 
-def all_below(ids: list[int], vocabulary: int) -> bool:
-    """Return whether all ids are in [0, vocabulary). Twice as fast as `min` and `max`."""
-    try:
-        return int(np.frombuffer(array("I", ids), np.uintc).max()) < vocabulary
-    except OverflowError:
-        return False
+def with_unknown_ids(requests: Sequence[GenerationRequest], vocabulary: int) -> list[GenerationRequest]:
+    """Return the requests whose prompts contain ids that are not below `vocabulary`."""
+    prompts = [request.prompt_bytes for request in requests]
+    if not prompts or np.frombuffer(b"".join(prompts), np.uint32).max() < vocabulary:
+        return []
+    return [r for r in requests if np.frombuffer(r.prompt_bytes, np.uint32).max() >= vocabulary]
 
 
 def _entry(request: GenerationRequest) -> CacheEntry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from palestra.engines.local.paged.layout import PAGE
 
@@ -11,6 +12,15 @@ PADDING_PAGE = 0  # page for the keys and values of padding; never allocated
 ROOT = 0  # parent of a sequence's first page
 
 PrefixKey = tuple[int, bytes]  # id of the preceding page's content, and the page's own token ids
+
+
+class Prefix(NamedTuple):
+    """Registered pages that hold the beginning of a sequence."""
+
+    ids: bytes  # their token ids as 32-bit integers
+    pages: list[int]
+    content: int  # content id of the last page
+    unregistered: int  # `BlockManager.unregistered` when all pages were registered
 
 
 class BlockManager:
@@ -31,20 +41,29 @@ class BlockManager:
         self._unused: dict[int, None] = {}  # registered pages without a reference, least recently used first
         self._last_content = ROOT
         self.evicted = 0
+        self.unregistered = 0  # changes when registered pages are unregistered
 
     @property
     def free_pages(self) -> int:
         """Number of pages that no sequence uses."""
         return len(self._free) + len(self._unused)
 
-    def match(self, ids: bytes, limit: int) -> tuple[list[int], int]:
+    def match(self, ids: bytes, limit: int, known: Prefix | None = None) -> tuple[list[int], int]:
         """Return up to `limit` registered pages that hold the beginning of `ids`, and add a reference to each.
 
-        `ids` are 32-bit integers. Also returns the content id of the last page, for `register`.
+        `ids` are 32-bit integers. `known` is a likely beginning of `ids`, whose pages need not be looked up one by one.
+        Also returns the content id of the last page, for `register`.
         """
         pages: list[int] = []
         content = ROOT
-        for at in range(limit):
+        if (
+            known is not None
+            and known.unregistered == self.unregistered
+            and len(known.pages) <= limit
+            and ids.startswith(known.ids)
+        ):
+            pages, content = known.pages.copy(), known.content
+        for at in range(len(pages), limit):
             page = self._index.get((content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4]))
             if page is None:
                 break
@@ -72,18 +91,24 @@ class BlockManager:
             pages.append(page)
         return pages
 
-    def register(self, content: int, pages: Sequence[int], ids: bytes) -> int:
-        """Let other sequences use full pages, which hold `ids` and follow the page whose content id is `content`."""
+    def register(self, content: int, pages: Sequence[int], ids: bytes) -> tuple[int, list[int]]:
+        """Let other sequences use full pages, which hold `ids` and follow the page whose content id is `content`.
+
+        Returns the content id of the last page, and the pages under which the content is found: other pages if they
+        were registered with the same content before.
+        """
+        found: list[int] = []
         for at, page in enumerate(pages):
             key = (content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4])
             registered = self._index.get(key)
             if registered is None:
                 self._last_content += 1
                 self._index[key], self._keys[page], self._content[page] = page, key, self._last_content
-                content = self._last_content
+                content, registered = self._last_content, page
             else:
                 content = self._content[registered]
-        return content
+            found.append(registered)
+        return content, found
 
     def release(self, pages: Sequence[int]) -> None:
         """Drop one reference to each page."""
@@ -107,17 +132,19 @@ class BlockManager:
         for page in list(self._unused):
             self._unregister(page)
             self._free.append(page)
+        self.unregistered += 1
         self._index.clear()
         self._keys.clear()
         self._content.clear()
 
     def _unregister(self, page: int) -> None:
+        self.unregistered += 1
         del self._unused[page], self._index[self._keys.pop(page)], self._content[page]
 
 
 def to_bytes(ids: Sequence[int]) -> bytes:
     """Return token ids as 32-bit integers."""
-    return array("i", ids).tobytes()
+    return array("I", ids).tobytes()  # several times as fast as "i"
 
 
 def pages_for(tokens: int) -> int:

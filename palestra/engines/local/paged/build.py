@@ -21,6 +21,7 @@ from palestra.engines.local.transformers_runner import eval_mode
 CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # tokens after the chunks are decoded
 MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02  # mean KL divergence from the model, in nats per token
 NO_SLOTS = np.zeros(0, np.int64)
+NO_STATES = np.zeros((0, 1 + STATE_WIDTH), np.int32)
 
 
 class CudaOps:
@@ -114,7 +115,9 @@ def _try_step(runner: PagedRunner) -> None:
     state = [0] * (1 + STATE_WIDTH)
     state[1 + LOGPROB_TEMPERATURE] = 0x3F800000  # 1.0
     slots = np.zeros(1, np.int64)
-    runner.launch(StepInput([], [], [state], [Chunk(0, 0, np.zeros(1, np.int32), True)], slots, slots)).wait()
+    runner.launch(
+        StepInput([], [], np.array([state], np.int32), [Chunk(0, 0, np.zeros(1, np.int32), True)], slots, slots)
+    ).wait()
 
 
 def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch.Tensor:
@@ -123,7 +126,7 @@ def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch
     pages = pages_for(tokens)
     device = runner.memory.device
     indices = [slot * runner.max_pages + at for slot in range(count) for at in range(pages)]
-    update = StepInput(indices, list(range(1, len(indices) + 1)), [], [], NO_SLOTS, NO_SLOTS)
+    update = StepInput(indices, list(range(1, len(indices) + 1)), NO_STATES, [], NO_SLOTS, NO_SLOTS)
     runner.launch(update).wait()
     parts, start = [], 0
     for size in chunks:

@@ -43,7 +43,7 @@ class StepInput(NamedTuple):
 
     table_indices: Sequence[int]  # changed elements of the block tables, as slot * max_pages + index
     table_pages: Sequence[int]
-    state_rows: Sequence[Sequence[int]]  # slot, then the slot's new state
+    state_rows: Ints  # one row per changed slot: the slot, then its new state
     chunks: Sequence[Chunk]
     decode_slots: NDArray[np.int64]
     decode_pages: NDArray[np.int64]  # page for the next token of each decoding slot; 0 if the page is not new
@@ -125,7 +125,7 @@ class PagedRunner:
         return self._launch(step)
 
     def _launch(self, step: StepInput) -> Flight:
-        if step.table_indices or step.state_rows:
+        if step.table_indices or len(step.state_rows):
             self._update(step)
         results = [np.zeros((2, 0), np.int32)]
         if step.chunks:
@@ -142,7 +142,7 @@ class PagedRunner:
         staged = self._updates.stage(2 * pages + rows * (1 + STATE_WIDTH))
         staged[:pages] = step.table_indices
         staged[pages : 2 * pages] = step.table_pages
-        staged[2 * pages :] = np.array(step.state_rows, np.int32).ravel()
+        staged[2 * pages :] = step.state_rows.ravel()
         self._ops.apply_updates(self._updates.send(), pages, self._tables, self._state)
 
     def _to_host(self, ring: HostRing, out: Tensor, size: int, count: int) -> Ints:

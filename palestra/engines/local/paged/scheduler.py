@@ -8,31 +8,17 @@ worker thread.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from palestra.engines.base import Sampling
-from palestra.engines.local.paged.block_manager import BlockManager, pages_for, to_bytes
-from palestra.engines.local.paged.layout import (
-    LAST_TOKEN,
-    LENGTH,
-    LOGPROB_TEMPERATURE,
-    MIN_P,
-    PAGE,
-    SAMPLED,
-    SEED_HIGH,
-    SEED_LOW,
-    STATE_WIDTH,
-    TEMPERATURE,
-    TOP_K,
-    TOP_P,
-)  # fmt: skip
+from palestra.engines.local.paged.block_manager import BlockManager, Prefix, pages_for, to_bytes
+from palestra.engines.local.paged.layout import PAGE
 from palestra.engines.local.paged.runner import Chunk, Flight, PagedRunner, StepInput
+from palestra.engines.local.paged.sequences import PAGE_BYTES, Prefill, RunningSequence, state_rows
 from palestra.engines.local.paged.token_buffer import TokenBuffer
 from palestra.engines.local.scheduler import EngineStats, GenerationRequest
 from palestra.errors import EngineFailed
@@ -41,31 +27,8 @@ MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, bec
 # Maximum seconds for which the device waits for expected requests. With a small model the host is the bottleneck, so
 # fewer, larger steps are faster.
 MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
+MAX_CONVERSATIONS = 32_768  # conversations whose pages are remembered, unless they are forgotten before
 FEW_PROMPTS = 16  # new prompts are few if there is less than one per this many decoding sequences
-
-
-class RunningSequence:
-    """A running request and its pages."""
-
-    __slots__ = ("computed", "content", "ids", "pages", "registered", "request", "slot")
-
-    def __init__(self, request: GenerationRequest, slot: int, pages: list[int], shared: int, content: int) -> None:
-        self.request = request
-        self.slot = slot
-        self.pages = pages
-        self.computed = shared * PAGE  # leading tokens whose keys and values are stored, or will be by a launched step
-        self.registered = shared  # number of leading pages that other sequences can find
-        self.content = content  # content id of the last registered page
-        self.ids = b""  # the ids to prefill as bytes
-
-
-class Prefill:
-    """Chunks to prefill in one step, with at most `budget` tokens."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget  # remaining tokens
-        self.chunks: list[Chunk] = []
-        self.sampling: list[RunningSequence] = []  # sequences whose prefill ends in this step
 
 
 class _Launched(NamedTuple):
@@ -73,6 +36,11 @@ class _Launched(NamedTuple):
     slots: NDArray[np.int64]  # slot of each sampled token
     prefilled: int  # number of tokens that end a prefill; their slots may be listed again as decoding slots
     generations: NDArray[np.int64]  # a slot's generation changes when another sequence takes it
+
+
+class _Conversation(NamedTuple):
+    tokens: int  # number of tokens after its last reply
+    prefix: Prefix
 
 
 class PagedScheduler:
@@ -100,7 +68,7 @@ class PagedScheduler:
         self._any_cancelled = False
         self._idle_since: float | None = None
         self._deferred = 0
-        self._conversations: dict[Hashable, int] = {}  # conversation -> number of tokens after its last reply
+        self._conversations: dict[Hashable, _Conversation] = {}
 
     @property
     def max_tokens(self) -> int:
@@ -163,9 +131,10 @@ class PagedScheduler:
     def invalidate(self) -> None:
         """Discard everything computed with the previous weights; running requests are recomputed."""
         self._collect()
-        for sequence in reversed(list(self._sequences.values())):
+        sequences = list(self._sequences.values())
+        self._remove(sequences, keep=False)
+        for sequence in reversed(sequences):
             request = sequence.request
-            self._remove(sequence, keep=False)
             if not request.logprobs:
                 request.version = None
             self._waiting.appendleft(request)
@@ -208,29 +177,29 @@ class PagedScheduler:
     def _drop_cancelled(self) -> None:
         if self._any_cancelled:
             self._any_cancelled = False  # reset first, so that a concurrent `cancel` is not missed
-            for sequence in [each for each in self._sequences.values() if each.request.cancelled]:
-                self._remove(sequence, keep=True)
+            self._remove([each for each in self._sequences.values() if each.request.cancelled], keep=True)
             self._waiting = deque(request for request in self._waiting if not request.cancelled)
 
     def _launch(self, version: int) -> _Launched | None:
         self._grow_decoding()
         prefill = Prefill(self._prefill_budget)
-        for sequence in list(self._prefilling):
-            self._add_chunk(sequence, prefill)
+        self._prefilling = [each for each in self._prefilling if not self._add_chunk(each, prefill)]
         self._admit(version, prefill)
+        ending = [each.slot for each in prefill.sampling]
+        self._length[ending] = [len(each.request.ids) + 1 for each in prefill.sampling]
         decoding = self._decoding_slots()  # slots, including those whose prefill ends in this step
         if not prefill.chunks and not len(decoding):
             return None
-        states = [self._state_row(sequence) for sequence in prefill.sampling]
+        states = state_rows(prefill.sampling)
         step = StepInput(*self._table_updates, states, prefill.chunks, decoding, self._new_page[decoding])
         self._table_updates = ([], [])
         self._new_page[:] = 0
         flight = self.runner.launch(step)
         self._length[decoding] += 1
-        slots = np.concatenate((np.array([each.slot for each in prefill.sampling], np.int64), decoding))
+        slots = np.concatenate((np.array(ending, np.int64), decoding))
         self.stats.steps += 1
         self.stats.computed += self._prefill_budget - prefill.budget + len(decoding)
-        return _Launched(flight, slots, len(states), self._generation[slots])
+        return _Launched(flight, slots, len(ending), self._generation[slots])
 
     def _admit(self, version: int, prefill: Prefill) -> None:
         """Start waiting requests in order of arrival while there is room."""
@@ -239,11 +208,24 @@ class PagedScheduler:
             self._deferred += 1
             return
         self._deferred = 0
+        started: list[RunningSequence] = []
+        try:
+            self._start_waiting(version, prefill, started)
+        finally:
+            if started:
+                slots, requests = [each.slot for each in started], [each.request for each in started]
+                self._max_length[slots] = [request.max_length for request in requests]
+                self._page_count[slots] = [len(each.pages) for each in started]
+                self._tokens.start(slots, requests)
+
+    def _start_waiting(self, version: int, prefill: Prefill, started: list[RunningSequence]) -> None:
         while self._waiting and self._free_slots and prefill.budget > 0:
             request = self._waiting[0]
-            ids, count = to_bytes(request.ids), len(request.ids)
+            count = len(request.ids)
+            ids = request.prompt_bytes if count == request.prompt_length else to_bytes(request.ids)
+            known = None if request.key is None else self._conversations.get(request.key)
             # The last token is always computed, because its logits are needed.
-            pages, content = self.blocks.match(ids, (count - 1) // PAGE)
+            pages, content = self.blocks.match(ids, (count - 1) // PAGE, None if known is None else known.prefix)
             new = self._allocate(pages_for(min(count + 1, request.max_length)) - len(pages))
             if new is None:
                 self.blocks.release(pages)
@@ -252,42 +234,35 @@ class PagedScheduler:
                 request.error = f"the KV cache has no room for {count} tokens; raise kv_cache_gb"
                 self._finished.append(self._waiting.popleft())
                 continue
-            sequence = RunningSequence(
-                self._waiting.popleft(), self._free_slots.pop(), pages + new, len(pages), content
-            )
-            sequence.ids = ids
-            self._start(sequence)
+            sequence = RunningSequence(self._waiting.popleft(), self._free_slots.pop(), ids, pages, new, content)
+            started.append(sequence)
+            self._sequences[sequence.slot] = sequence
+            self._set_pages(sequence)
+            own = 0 if known is None else min(known.tokens, sequence.computed)
+            self.stats.reused += own
+            self.stats.shared += sequence.computed - own
             if request.version is None:
                 request.version = version
-            self._add_chunk(sequence, prefill)
+            if not self._add_chunk(sequence, prefill):
+                self._prefilling.append(sequence)
 
-    def _start(self, sequence: RunningSequence) -> None:
-        slot, request = sequence.slot, sequence.request
-        self._sequences[slot] = sequence
-        self._prefilling.append(sequence)
-        self._set_pages(sequence)
-        self._max_length[slot] = request.max_length
-        self._tokens.start(slot, request)
-        own = 0 if request.key is None else min(self._conversations.get(request.key, 0), sequence.computed)
-        self.stats.reused += own
-        self.stats.shared += sequence.computed - own
+    def _add_chunk(self, sequence: RunningSequence, prefill: Prefill) -> bool:
+        """Prefill as much of a sequence as the budget allows; return whether its prefill ends in this step.
 
-    def _add_chunk(self, sequence: RunningSequence, prefill: Prefill) -> None:
-        """Prefill as much of a sequence as the budget allows. Its full pages are shared from now on."""
+        Its full pages are shared from now on.
+        """
         start, end = sequence.computed, len(sequence.request.ids)
         stop = min(end, start + prefill.budget)
         if stop == start:
-            return
-        ids = np.frombuffer(sequence.ids, np.int32)[start:stop]
+            return False
+        ids = np.frombuffer(sequence.ids, np.int32, stop - start, 4 * start)
         prefill.chunks.append(Chunk(sequence.slot, start, ids, stop == end))
         prefill.budget -= stop - start
         sequence.computed = stop
-        self._register(sequence, sequence.ids, stop)
+        self._register(sequence, stop)
         if stop == end:
             prefill.sampling.append(sequence)
-            self._prefilling.remove(sequence)
-            self._length[sequence.slot] = end + 1
-            sequence.ids = b""
+        return stop == end
 
     def _decoding_slots(self) -> NDArray[np.int64]:
         return np.flatnonzero((self._length > 0) & (self._length < self._max_length))
@@ -315,7 +290,7 @@ class PagedScheduler:
         if len(self._sequences) == 1:
             length = len(self._tokens.flush(sequence.slot).ids)
             raise EngineFailed(f"the KV cache has no room for {length} tokens; raise kv_cache_gb")
-        self._remove(sequence, keep=False)
+        self._remove([sequence], keep=False)
         self._waiting.appendleft(sequence.request)
         self.stats.preempted += 1
 
@@ -334,17 +309,6 @@ class PagedScheduler:
         base = sequence.slot * self.runner.max_pages
         indices.extend(range(base, base + len(sequence.pages)))
         pages.extend(sequence.pages)
-        self._page_count[sequence.slot] = len(sequence.pages)
-
-    def _state_row(self, sequence: RunningSequence) -> list[int]:
-        """Return a slot and its state before its first token is sampled."""
-        request = sequence.request
-        row = [sequence.slot, *_settings(request.sampling)]
-        row[1 + LENGTH] = len(request.ids) - 1  # sampling adds 1
-        row[1 + LAST_TOKEN] = request.ids[-1]
-        row[1 + SAMPLED] = len(request.ids) - request.prompt_length
-        row[1 + SEED_LOW], row[1 + SEED_HIGH] = _signed(request.seed), _signed(request.seed >> 32)
-        return row
 
     # Results
 
@@ -360,11 +324,11 @@ class PagedScheduler:
 
     def _append(self, slots: NDArray[np.int64], tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> None:
         broken = np.isnan(logprobs)
-        for slot in slots[broken].tolist():
-            sequence = self._sequences[slot]
-            sequence.request.error = "the model's logits are not finite; its weights may have diverged"
-            self._end(sequence, keep=False)
         if broken.any():
+            sequences = [self._sequences[slot] for slot in slots[broken].tolist()]
+            for sequence in sequences:
+                sequence.request.error = "the model's logits are not finite; its weights may have diverged"
+            self._end(sequences, keep=False)
             slots, tokens, logprobs = slots[~broken], tokens[~broken], logprobs[~broken]
         self.stats.sampled += len(slots)
         stopped = self._tokens.append(slots, tokens, logprobs)
@@ -373,70 +337,65 @@ class PagedScheduler:
             if request.stop_strings is not None and request.stop_strings.reached(request.ids, request.prompt_length):
                 stopped[index] = True
         full = self._tokens.length[slots] >= self._max_length[slots]
-        for index in np.flatnonzero(stopped | full).tolist():
-            sequence = self._sequences[int(slots[index])]
-            sequence.request.finish = "stop" if stopped[index] else "length"
-            self._end(sequence, keep=True)
+        ended = np.flatnonzero(stopped | full)
+        if len(ended):
+            sequences = [self._sequences[slot] for slot in slots[ended].tolist()]
+            for sequence, by_stop in zip(sequences, stopped[ended].tolist(), strict=True):
+                sequence.request.finish = "stop" if by_stop else "length"
+            self._end(sequences, keep=True)
 
-    def _end(self, sequence: RunningSequence, *, keep: bool) -> None:
-        self._remove(sequence, keep=keep)
-        request = sequence.request
-        if request.key is not None:
-            self._conversations[request.key] = len(request.ids)
-        self._finished.append(request)
+    def _end(self, sequences: Sequence[RunningSequence], *, keep: bool) -> None:
+        self._remove(sequences, keep=keep)
+        for sequence in sequences:
+            request = sequence.request
+            if request.key is not None:
+                ids = sequence.ids[: PAGE_BYTES * len(sequence.found)]
+                prefix = Prefix(ids, sequence.found, sequence.content, self.blocks.unregistered)
+                self._conversations.pop(request.key, None)
+                self._conversations[request.key] = _Conversation(len(request.ids), prefix)
+            self._finished.append(request)
+        while len(self._conversations) > MAX_CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
 
-    def _remove(self, sequence: RunningSequence, *, keep: bool) -> None:
-        """Free a sequence's slot and pages. With `keep`, other sequences can still find its pages."""
-        slot, request = sequence.slot, sequence.request
-        self._tokens.flush(slot)
-        if keep and self._length[slot]:
-            # The keys and values of the newest token are stored only if a further step has been launched.
-            stored = min(len(request.ids), int(self._length[slot]) - 1)
-            ids = request.ids[sequence.registered * PAGE : stored]
-            self._register(sequence, b"\0" * (4 * PAGE * sequence.registered) + to_bytes(ids), stored)
-        self.blocks.release(sequence.pages)
-        del self._sequences[slot]
-        if sequence in self._prefilling:
-            self._prefilling.remove(sequence)
-        self._free_slots.append(slot)
-        self._length[slot] = self._page_count[slot] = self._new_page[slot] = 0
-        self._generation[slot] += 1
+    def _remove(self, sequences: Sequence[RunningSequence], *, keep: bool) -> None:
+        """Free the slots and pages of sequences. With `keep`, other sequences can still find their pages."""
+        if not sequences:
+            return
+        slots = [sequence.slot for sequence in sequences]
+        self._tokens.flush_all(slots)
+        for sequence, length in zip(sequences, self._length[slots].tolist(), strict=True):
+            if keep and length:
+                sequence.ids = sequence.all_ids()
+                # The keys and values of the newest token are stored only if a further step has been launched.
+                self._register(sequence, min(len(sequence.request.ids), length - 1))
+            self.blocks.release(sequence.pages)
+            del self._sequences[sequence.slot]
+        if self._prefilling:
+            removed = set(slots)
+            self._prefilling = [each for each in self._prefilling if each.slot not in removed]
+        self._free_slots += slots
+        self._length[slots] = self._page_count[slots] = self._new_page[slots] = 0
+        self._generation[slots] += 1
 
-    def _register(self, sequence: RunningSequence, ids: bytes, tokens: int) -> None:
+    def _register(self, sequence: RunningSequence, tokens: int) -> None:
         """Make a sequence's full pages among its first `tokens` tokens available to others."""
-        full = tokens // PAGE
-        if full > sequence.registered:
-            pages = sequence.pages[sequence.registered : full]
-            own = ids[4 * PAGE * sequence.registered : 4 * PAGE * full]
-            sequence.content = self.blocks.register(sequence.content, pages, own)
-            sequence.registered = full
+        registered, full = len(sequence.found), tokens // PAGE
+        if full > registered:
+            ids = sequence.ids[PAGE_BYTES * registered : PAGE_BYTES * full]
+            sequence.content, found = self.blocks.register(sequence.content, sequence.pages[registered:full], ids)
+            sequence.found += found
 
     def _fail(self, reason: str) -> None:
         """Fail all running requests and forget the cache, whose content after an exception is undefined."""
         self._launched = None
         self._table_updates = ([], [])
-        for sequence in list(self._sequences.values()):
+        sequences = list(self._sequences.values())
+        self._remove(sequences, keep=False)
+        for sequence in sequences:
             sequence.request.error = reason
-            self._remove(sequence, keep=False)
             self._finished.append(sequence.request)
         self.blocks.forget_all()
 
     def _take_finished(self) -> list[GenerationRequest]:
         finished, self._finished = self._finished, []
         return finished
-
-
-@lru_cache(maxsize=1024)
-def _settings(sampling: Sampling) -> tuple[int, ...]:
-    """Return a slot's state with the settings of a request; other columns are 0."""
-    row = np.zeros(STATE_WIDTH, np.int32)
-    row[TOP_K] = min(sampling.top_k, 2**31 - 1)
-    floats = row.view(np.float32)
-    floats[TEMPERATURE], floats[TOP_P], floats[MIN_P] = sampling.temperature, sampling.top_p, sampling.min_p
-    floats[LOGPROB_TEMPERATURE] = (sampling.temperature or 1.0) if sampling.tempered_logprobs else 1.0
-    return tuple(row.tolist())
-
-
-def _signed(number: int) -> int:
-    """Return the lowest 32 bits as a signed number."""
-    return ((number & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,17 +24,22 @@ class TokenBuffer:
         self._logprobs = np.zeros((slots, WIDTH), np.float32)
         self._stop_ids = np.full((slots, 2), -1, np.int64)
 
-    def start(self, slot: int, request: GenerationRequest) -> None:
-        """Assign a slot to a request."""
-        self._requests[slot] = request
-        self.length[slot], self._count[slot] = len(request.ids), 0
-        self.has_stop_strings[slot] = request.stop_strings is not None
-        width = self._stop_ids.shape[1]
-        if len(request.stop_ids) > width:
-            added = np.full((len(self.length), len(request.stop_ids) - width), -1, np.int64)
-            self._stop_ids = np.concatenate((self._stop_ids, added), 1)
-        self._stop_ids[slot] = -1
-        self._stop_ids[slot, : len(request.stop_ids)] = list(request.stop_ids)
+    def start(self, slots: Sequence[int], requests: Sequence[GenerationRequest]) -> None:
+        """Assign free slots to requests."""
+        for slot, request in zip(slots, requests, strict=True):
+            self._requests[slot] = request
+        self.length[slots] = [len(request.ids) for request in requests]
+        self.has_stop_strings[slots] = [request.stop_strings is not None for request in requests]
+        self._stop_ids[slots] = -1
+        by_stop_ids: dict[frozenset[int], list[int]] = {}
+        for slot, request in zip(slots, requests, strict=True):
+            by_stop_ids.setdefault(request.stop_ids, []).append(slot)
+        for stop_ids, same in by_stop_ids.items():
+            width = self._stop_ids.shape[1]
+            if len(stop_ids) > width:
+                added = np.full((len(self.length), len(stop_ids) - width), -1, np.int64)
+                self._stop_ids = np.concatenate((self._stop_ids, added), 1)
+            self._stop_ids[same, : len(stop_ids)] = list(stop_ids)
 
     def append(
         self, slots: NDArray[np.int64], tokens: NDArray[np.int32], logprobs: NDArray[np.float32]
@@ -43,17 +50,29 @@ class TokenBuffer:
         self._logprobs[slots, count] = logprobs
         self._count[slots] = count + 1
         self.length[slots] += 1
-        for slot in slots[count + 1 == WIDTH].tolist():
-            self.flush(slot)
+        self.flush_all(slots[count + 1 == WIDTH].tolist())
         stopped: NDArray[np.bool_] = (self._stop_ids[slots] == tokens[:, None]).any(1)
         return stopped
 
     def flush(self, slot: int) -> GenerationRequest:
         """Append a slot's buffered tokens to its request."""
-        request, count = self._requests[slot], int(self._count[slot])
+        self.flush_all([slot])
+        request = self._requests[slot]
         assert request is not None, "the slot must be in use"  # noqa: S101
-        if count:
-            request.ids.extend(self._tokens[slot, :count].tolist())
-            request.logprobs.extend(self._logprobs[slot, :count].tolist())
-            self._count[slot] = 0
         return request
+
+    def flush_all(self, slots: Sequence[int]) -> None:
+        """Append the buffered tokens of several different slots to their requests."""
+        if not slots:
+            return
+        counts = self._count[slots]
+        longest = int(counts.max())
+        if not longest:
+            return
+        tokens, logprobs = self._tokens[slots, :longest].tolist(), self._logprobs[slots, :longest].tolist()
+        for slot, count, new_ids, new_logprobs in zip(slots, counts.tolist(), tokens, logprobs, strict=True):
+            request = self._requests[slot]
+            if request is not None and count:
+                request.ids += new_ids if count == longest else new_ids[:count]
+                request.logprobs += new_logprobs if count == longest else new_logprobs[:count]
+        self._count[slots] = 0

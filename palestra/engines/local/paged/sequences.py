@@ -1,0 +1,99 @@
+"""Running sequences of the paged scheduler, and the rows that describe them to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from palestra.engines.local.paged.block_manager import to_bytes
+from palestra.engines.local.paged.layout import (
+    LAST_TOKEN,
+    LENGTH,
+    LOGPROB_TEMPERATURE,
+    MIN_P,
+    PAGE,
+    SAMPLED,
+    SEED_HIGH,
+    SEED_LOW,
+    STATE_WIDTH,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+)  # fmt: skip
+from palestra.engines.local.paged.runner import Chunk
+from palestra.engines.local.scheduler import GenerationRequest
+
+PAGE_BYTES = 4 * PAGE  # bytes of a page's token ids
+
+
+class RunningSequence:
+    """A running request and its pages."""
+
+    __slots__ = ("computed", "content", "found", "ids", "pages", "request", "slot")
+
+    def __init__(
+        self, request: GenerationRequest, slot: int, ids: bytes, shared: list[int], new: list[int], content: int
+    ) -> None:
+        self.request = request
+        self.slot = slot
+        self.ids = ids  # the ids at admission as 32-bit integers; all ids after the end
+        self.pages = shared + new
+        # Leading tokens whose keys and values are stored, or will be by a launched step.
+        self.computed = len(shared) * PAGE
+        # Pages under which other sequences find this sequence's content: its own, or those of a sequence that had the
+        # same content first.
+        self.found = shared
+        self.content = content  # content id of the last of them
+
+    def all_ids(self) -> bytes:
+        """Return all ids of the request, whose tokens must have been flushed."""
+        return self.ids + to_bytes(self.request.ids[len(self.ids) // 4 :])
+
+
+class Prefill:
+    """Chunks to prefill in one step, with at most `budget` tokens."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget  # remaining tokens
+        self.chunks: list[Chunk] = []
+        self.sampling: list[RunningSequence] = []  # sequences whose prefill ends in this step
+
+
+def state_rows(sequences: Sequence[RunningSequence]) -> NDArray[np.int32]:
+    """Return one row per sequence: its slot, then its state before the next token is sampled."""
+    requests = [sequence.request for sequence in sequences]
+    rows = np.empty((len(sequences), 1 + STATE_WIDTH), np.int32)
+    if not requests:
+        return rows
+    settings = [_settings(request) for request in requests]
+    same = all(row is settings[0] for row in settings)
+    rows[:, 1:] = settings[0] if same else settings
+    rows[:, 0] = [sequence.slot for sequence in sequences]
+    length = np.array([len(request.ids) for request in requests], np.int32)
+    rows[:, 1 + LENGTH] = length - 1  # sampling adds 1
+    rows[:, 1 + LAST_TOKEN] = [request.ids[-1] for request in requests]
+    rows[:, 1 + SAMPLED] = length - np.array([request.prompt_length for request in requests], np.int32)
+    seeds = np.array([request.seed for request in requests], np.int64)
+    rows[:, 1 + SEED_LOW], rows[:, 1 + SEED_HIGH] = seeds.astype(np.int32), (seeds >> 32).astype(np.int32)
+    return rows
+
+
+def _settings(request: GenerationRequest) -> tuple[int, ...]:
+    sampling = request.sampling
+    return _settings_row(
+        sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.tempered_logprobs
+    )
+
+
+@lru_cache(maxsize=1024)
+def _settings_row(temperature: float, top_k: int, top_p: float, min_p: float, tempered: bool) -> tuple[int, ...]:
+    """Return a slot's state with the settings of a request; other columns are 0."""
+    row = np.zeros(STATE_WIDTH, np.int32)
+    row[TOP_K] = min(top_k, 2**31 - 1)
+    floats = row.view(np.float32)
+    floats[TEMPERATURE], floats[TOP_P], floats[MIN_P] = temperature, top_p, min_p
+    floats[LOGPROB_TEMPERATURE] = (temperature or 1.0) if tempered else 1.0
+    return tuple(row.tolist())

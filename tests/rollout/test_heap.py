@@ -1,0 +1,42 @@
+"""Test that rollouts reduce garbage collection and restore Python's settings."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+from palestra.agents import RandomAgent
+from palestra.rollout import stream
+from palestra.rollout.heap import YOUNG_OBJECTS, frozen_heap
+
+
+def test_existing_objects_are_not_collected_until_the_last_block_ends() -> None:
+    before = gc.get_threshold()
+    with frozen_heap():
+        with frozen_heap():
+            assert gc.get_freeze_count() > 1000
+        assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
+        assert gc.get_freeze_count() > 1000
+    assert gc.get_freeze_count() == 0
+    assert gc.get_threshold() == before
+
+
+def test_the_settings_of_a_process_that_froze_its_heap_are_kept() -> None:
+    gc.freeze()
+    try:
+        with frozen_heap():
+            assert gc.get_threshold()[0] != YOUNG_OBJECTS
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_a_stream_that_is_closed_early_restores_the_settings() -> None:
+    async def first() -> int:
+        async with stream(RandomAgent(), "game:GuessTheNumber-v0-easy", episodes=4, seed=1) as trajectories:
+            async for _ in trajectories:
+                return gc.get_freeze_count()
+        return 0
+
+    assert asyncio.run(first()) > 0
+    assert gc.get_freeze_count() == 0
