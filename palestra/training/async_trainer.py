@@ -34,6 +34,7 @@ from palestra.training.staleness_buffer import StalenessBuffer
 from palestra.training.step import reinforcement_step
 from palestra.training.sync_trainer import SyncTrainer
 from palestra.training.tasks import training_tasks
+from palestra.training.throughput import throughput_metrics, used_gpu_memory
 
 
 class AsyncTrainer(SyncTrainer):
@@ -82,6 +83,7 @@ class AsyncTrainer(SyncTrainer):
             self._buffer.release()
             self._released.notify_all()
         finished = perf_counter()
+        memory = [used_gpu_memory(self.learner.policy.device)]
         self.curriculum = self.curriculum.after(result.trajectories)
         self.store(step, result)
         return {
@@ -91,6 +93,7 @@ class AsyncTrainer(SyncTrainer):
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
             **groups,
+            **throughput_metrics(trajectories, learned.get("updates", 0), finished - received, memory),
             "seconds_waiting": received - started,
             "seconds_learning": finished - received,
         }

@@ -18,6 +18,7 @@ from palestra.training.run import TrainingRun
 from palestra.training.step import reinforcement_step
 from palestra.training.tasks import Curriculum, training_tasks
 from palestra.training.teacher import connect_teacher, score_samples
+from palestra.training.throughput import throughput_metrics, used_gpu_memory
 from palestra.training.trainer import Trainer
 from palestra.training.warm_start import warm_start
 
@@ -51,6 +52,7 @@ class SyncTrainer(Trainer):
         result, trajectories, groups = await self._sample(step)
         scores = await self.teacher_logprobs(trajectories)
         sampled = perf_counter()
+        memory = [used_gpu_memory(self.learner.policy.device)]
         async with self.engine.paused():
             await self.engine.release_memory()
             learned = reinforcement_step(
@@ -58,6 +60,7 @@ class SyncTrainer(Trainer):
             )
             await self.publish()
         finished = perf_counter()
+        memory.append(used_gpu_memory(self.learner.policy.device))
         self.store(step, result)
         result = gather_result(result, self.distributed)
         self.curriculum = self.curriculum.after(result.trajectories)
@@ -68,6 +71,7 @@ class SyncTrainer(Trainer):
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
             **groups,
+            **throughput_metrics(trajectories, learned.get("updates", 0), finished - sampled, memory),
             "seconds_sampling": sampled - started,
             "seconds_learning": finished - sampled,
         }

@@ -28,6 +28,7 @@ from palestra.folders import check_unused, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.collect import collect_groups
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
+from palestra.rollout.heap import frozen_heap
 from palestra.rollout.task_log import TaskLog, overlap
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
@@ -94,6 +95,7 @@ class Trainer(ABC):
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
         self._env_provider: EnvProvider | None = None
+        self._agents: dict[bool, ChatAgent] = {}  # by whether the agent plays evaluation episodes
         try:
             self._set_up(resume)
         except BaseException:
@@ -146,26 +148,30 @@ class Trainer(ABC):
 
     async def run(self) -> TrainingRun:
         """Train until the last step or until the target success rate is reached."""
-        steps = self.config.run.steps
         try:
-            async with self.engine, self._env_workers():
-                if self.fresh:
-                    await self.prepare()
-                    self._copy_to_critic()
-                    self._save_reference()
-                    self.record({"step": -1, **await self.evaluate()})
-                    self._save(0)
-                while self.step < steps and not self._target_reached():
-                    row = await self.iteration(self.step)
-                    self.record({"step": self.step, **row, **await self._evaluate_if_due(self.step)})
-                    self.step += 1
-                    if self.step % self.config.run.save_every == 0 or self.step == steps or self._target_reached():
-                        self._save(self.step)
+            with frozen_heap():  # also between rollouts, so that collections do not include the model
+                await self._run_steps()
         finally:
             self.metrics.close()
             self._lock.close()
         self.distributed.gather(None)  # barrier, so that no process exits while another one still communicates with it
         return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
+
+    async def _run_steps(self) -> None:
+        steps = self.config.run.steps
+        async with self.engine, self._env_workers():
+            if self.fresh:
+                await self.prepare()
+                self._copy_to_critic()
+                self._save_reference()
+                self.record({"step": -1, **await self.evaluate()})
+                self._save(0)
+            while self.step < steps and not self._target_reached():
+                row = await self.iteration(self.step)
+                self.record({"step": self.step, **row, **await self._evaluate_if_due(self.step)})
+                self.step += 1
+                if self.step % self.config.run.save_every == 0 or self.step == steps or self._target_reached():
+                    self._save(self.step)
 
     # Sampling
 
@@ -223,7 +229,12 @@ class Trainer(ABC):
                 await self.engine.publish(self.learner.policy.weights(), self.engine.version + 1)
 
     def agent(self, *, evaluation: bool = False) -> ChatAgent:
-        """Return an agent that plays with the current weights."""
+        """Return an agent that plays with the current weights. It is created once, since it analyzes the template."""
+        if evaluation not in self._agents:
+            self._agents[evaluation] = self._make_agent(evaluation=evaluation)
+        return self._agents[evaluation]
+
+    def _make_agent(self, *, evaluation: bool) -> ChatAgent:
         sampling = self.config.sampling
         temperature = self.config.eval_temperature if evaluation else sampling.temperature
         filters = {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": sampling.min_p}

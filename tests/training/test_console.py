@@ -60,11 +60,17 @@ def test_the_block_shows_progress_metrics_and_remaining_time() -> None:
     assert re.search(r"training +50\.0% \[40\.0, 60\.0\] +▅{10}", text)
     assert re.search(r"held out +85\.0% \[75\.0, 95\.0\] +▃▅▇ +30\.0% before, best 85\.0%", text)
     assert "entropy 0.70" in text
-    assert "12.3k tokens/s" in text
+    assert "speed     sampled 12.3k tokens/s" in text
     assert "sampling 23%, learning 68%, evaluating 9%" in text  # percentages of 10 * 4 + 2 * 2 seconds
     assert "0:44, about 0:44 left" in text  # ten steps of 4 s, and an evaluation of 2 s after every fifth step
     assert "warning" not in text
     assert "horizon" not in text
+
+
+def test_the_speed_of_learning_and_the_gpu_memory_are_shown() -> None:
+    rows = [row(0, learned_tokens_per_second=262_144.0, gpu_memory_gb=71.25)]
+    lines = console.format_block(rows, CONFIG, 110)
+    assert "speed     sampled 12.3k tokens/s   learned 262.1k tokens/s   GPU memory 71.2 GB" in lines
 
 
 def test_warnings_are_shown() -> None:

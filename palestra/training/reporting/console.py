@@ -264,9 +264,19 @@ def _time(rows: Sequence[Row], steps: int) -> list[str]:
     shares = ", ".join(f"{name.removeprefix('seconds_')} {part / total:.0%}" for name, part in spent.items())
     left = seconds_left(rows, steps)
     end = "" if left is None else ", done" if not left else f", about {clock(left)} left"
-    speed = rows[-1].get("tokens_per_second")
-    rate = "" if speed is None else f"   {_short(speed)} tokens/s"
-    return [f"time      {clock(total)}{end}   {shares}{rate}"]
+    return [f"time      {clock(total)}{end}   {shares}", *_speed(rows)]
+
+
+def _speed(rows: Sequence[Row]) -> list[str]:
+    """Describe the speed and the GPU memory of the last step that reports them."""
+    last = next((row for row in reversed(rows) if "tokens_per_second" in row or "learned_tokens_per_second" in row), {})
+    parts = []
+    for name, key in (("sampled", "tokens_per_second"), ("learned", "learned_tokens_per_second")):
+        if key in last:
+            parts.append(f"{name} {_short(last[key])} tokens/s")
+    if "gpu_memory_gb" in last:
+        parts.append(f"GPU memory {last['gpu_memory_gb']:.1f} GB")
+    return [f"speed     {'   '.join(parts)}"] if parts else []
 
 
 def _warnings(trained: Sequence[Row]) -> list[str]:

@@ -94,6 +94,8 @@ _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("Invalid actions", "invalid_actions", _percent),
     ("Failed episodes", "failures", "{:g}".format),
     ("Tokens per second", "tokens_per_second", "{:g}".format),
+    ("Learned tokens per second", "learned_tokens_per_second", "{:g}".format),
+    ("GPU memory (GiB)", "gpu_memory_gb", "{:g}".format),
     ("Loss", "loss", "{:g}".format),
     ("Preference accuracy", "accuracy", _percent),
 )

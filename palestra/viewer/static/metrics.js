@@ -26,6 +26,8 @@ const NAMES = {
   level: "Level",
   horizon: "Horizon",
   tokens_per_second: "Tokens per second",
+  learned_tokens_per_second: "Learned tokens per second",
+  gpu_memory_gb: "GPU memory (GiB)",
   seconds_sampling: "Sampling seconds",
   seconds_learning: "Learning seconds",
   accuracy: "Preference accuracy",

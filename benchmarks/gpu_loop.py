@@ -1,0 +1,166 @@
+"""Measure the whole training loop on a GPU: tokens sampled and learned per second, and the share of time per phase.
+
+    python benchmarks/gpu_loop.py [--shapes 1M 135M 0.6B 1.7B] [--steps 3] [--out FILE]
+
+Every shape trains on GuessTheNumber-hard with ReBN through the synchronous trainer. The weights are random, and random
+actions replace the replies, which would lose in the first turn. The phases and rates are the trainer's own metrics. The
+first step captures CUDA graphs and compiles kernels, so the table contains the medians of the later steps. `sampling`
+of 1,024 episodes with the 1M shape is to take at most 0.5 s. `--device cpu --shapes tiny` runs the same code without
+meaningful timings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+from palestra.core import Wrapper
+
+SAMPLING_LIMIT = 0.5  # seconds per step for the 1M shape
+QWEN = {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
+        "vocab_size": 151_936, "max_position_embeddings": 40_960}  # fmt: skip
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 1024, "max_position_embeddings": 2048},
+    "1M": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4,
+           "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1024, "max_position_embeddings": 8192},
+    "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+             "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49_152, "max_position_embeddings": 8192},
+    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, **QWEN},
+    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, **QWEN},
+}  # fmt: skip
+EPISODES = {"tiny": 8, "1M": 1024, "135M": 512, "0.6B": 256, "1.7B": 128}  # per step
+MAX_TOKENS = {"tiny": 4, "1M": 4}  # per reply; 16 for the other shapes
+
+
+class RandomActions(Wrapper):
+    """Replace the replies of an untrained model with random actions."""
+
+    def before_step(self, action: str) -> str:
+        del action
+        return self.env.sample_random_action()
+
+
+def write_model(shape: str, folder: Path, device: str) -> None:
+    """Write a model with random weights; the tokenizer is that of the default models."""
+    import torch
+    import transformers
+
+    from palestra.engines.default_model import default_tokenizer
+
+    tokenizer = default_tokenizer()
+    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    config = transformers.Qwen3Config(tie_word_embeddings=True, **ids, **SHAPES[shape])
+    auto: Any = transformers.AutoModelForCausalLM  # untyped
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = auto.from_config(config, dtype=torch.float32 if device == "cpu" else torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+async def run_steps(trainer: Any, steps: int) -> list[dict[str, Any]]:
+    """Run steps without evaluations and checkpoints, and return their metrics."""
+    async with trainer.engine:
+        return [await trainer.iteration(step) for step in range(steps)]
+
+
+def measure(shape: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    from palestra.training.recipe import from_mapping
+    from palestra.training.sync_trainer import SyncTrainer
+
+    write_model(shape, folder / shape, args.device)
+    episodes = args.episodes or EPISODES[shape]
+    config = from_mapping(
+        {
+            "env": "game:GuessTheNumber-v0-hard",
+            "env_kwargs": {"partial_credit": True, "success_reward": 2.0},
+            "wrappers": (RandomActions,),
+            "model": str(folder / shape),
+            "algorithm": "rebn",
+            "episodes": episodes,
+            "concurrency": episodes,
+            "max_tokens": MAX_TOKENS.get(shape, 16),
+            "token_budget": args.token_budget,
+            "device": args.device,
+            "steps": args.steps,
+            "out": str(folder / f"{shape}-run"),
+            "store": False,
+        }
+    )
+    trainer = SyncTrainer(config)
+    try:
+        rows = asyncio.run(run_steps(trainer, args.steps))
+    finally:
+        trainer.metrics.close()
+    return summary(shape, episodes, trainer.engine.runner, rows)
+
+
+def summary(shape: str, episodes: int, runner: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    later = rows[1:] or rows
+    phases = {key.removeprefix("seconds_"): median(row[key] for row in later) for key in later[0] if "seconds_" in key}
+    total = sum(phases.values())
+    metrics = {
+        "shape": shape,
+        "runner": runner,
+        "episodes": episodes,
+        "turns": median(row["turns_per_episode"] for row in later),
+        "sampled tokens/s": median(row["tokens_per_second"] for row in later),
+        "learned tokens/s": median(row.get("learned_tokens_per_second", 0.0) for row in later),
+        "s per step": total,
+        **{f"{name} s": seconds for name, seconds in phases.items()},
+        **{f"{name} %": 100 * seconds / total for name, seconds in phases.items()},
+        "sampling s, each step": [round(row["seconds_sampling"], 3) for row in rows],
+        "learning s, each step": [round(row["seconds_learning"], 3) for row in rows],
+    }
+    if "gpu_memory_gb" in later[0]:
+        metrics["GPU memory GiB"] = max(row["gpu_memory_gb"] for row in rows)
+    return metrics
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    keys = list({key: None for result in results for key in result})
+    print(f"| {' | '.join(keys)} |\n|{'---|' * len(keys)}")
+    for result in results:
+        cells = (f"{result[key]:,.4g}" if isinstance(result.get(key), float) else str(result.get(key)) for key in keys)
+        print(f"| {' | '.join(cells)} |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--device", default="cuda", help="Device of the learner and the engine (default: cuda).")
+    parser.add_argument("--shapes", nargs="+", default=["1M", "135M", "0.6B", "1.7B"], choices=list(SHAPES))
+    parser.add_argument("--steps", type=int, default=3, help="Number of steps; the first is a warm-up (default: 3).")
+    parser.add_argument("--episodes", type=int, default=0, help="Episodes per step (default: depends on the shape).")
+    parser.add_argument("--token-budget", type=int, default=65_536, help="Tokens per micro-batch (default: 65,536).")
+    parser.add_argument("--out", type=Path, default=None, help="Write all numbers to this JSON file.")
+    args = parser.parse_args()
+    results = []
+    with TemporaryDirectory() as folder:
+        for shape in args.shapes:
+            results.append(measure(shape, args, Path(folder)))
+            show(results[-1:])
+            sys.stdout.flush()
+            if args.out is not None:
+                args.out.write_text(json.dumps(results, indent=1))
+    print()
+    show(results)
+    seconds = {result["shape"]: result["sampling s"] for result in results}
+    missed = args.device != "cpu" and seconds.get("1M", 0.0) > SAMPLING_LIMIT
+    if missed:
+        print(f"MISSED  sampling takes {seconds['1M']:.2f} s per step with the 1M shape; limit: {SAMPLING_LIMIT:g} s")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
