@@ -54,14 +54,18 @@ def flat_name(item: Field[Any]) -> str:
     return item.metadata.get("flag") or item.name
 
 
-@cache
 def kind_of(owner: type, name: str) -> type:
     """Return the type of an option: int, float, str, bool, tuple or dict."""
-    hint = get_type_hints(owner)[name]
+    hint = _type_hints(owner)[name]
     kind = get_origin(hint) or hint
     if kind is Literal:
         return str
     return kind if isinstance(kind, type) else get_args(hint)[0]
+
+
+@cache
+def _type_hints(owner: type) -> dict[str, Any]:
+    return get_type_hints(owner)
 
 
 def check_options(config: Any) -> None:
