@@ -134,7 +134,7 @@ def measure_decode(model: Any, rows: int, args: argparse.Namespace) -> dict[str,
 
 
 def measure_generate(model: Any, rows: int, args: argparse.Namespace) -> float:
-    """Return tokens per second of transformers' generate, without the time for the prompts."""
+    """Return the tokens per second of transformers' generate, excluding the time for prompts."""
     import torch
 
     ids = torch.tensor(prompts(rows, args.prompt, model.config.vocab_size, 0), device=model.device)

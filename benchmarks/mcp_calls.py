@@ -63,7 +63,7 @@ async def measure(calls: int) -> dict[str, float]:
         time_palestra(tools.tools[0], BATCH)
         while len(ours) < calls:
             bare += await time_bare(client, BATCH)
-            # Blocks this event loop, in which the bare session is idle at this time.
+            # This call blocks the event loop, but the bare session is idle at this time.
             ours += time_palestra(tools.tools[0], BATCH)
     tools.close()
     return {

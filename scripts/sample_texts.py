@@ -40,7 +40,7 @@ def comments(path: Path) -> Iterator[Text]:
     """Yield the comments in a file; a comment may span several lines."""
     blocks: list[list[tokenize.TokenInfo]] = []
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-        if token.type != tokenize.COMMENT or token.string.startswith(("# noqa", "# type", "#!")):
+        if token.type != tokenize.COMMENT or token.string.startswith(("# noqa", "# type", "# ruff", "# fmt", "#!")):
             continue
         line, column = token.start
         if blocks and blocks[-1][-1].start == (line - 1, column) and not token.line[:column].strip():

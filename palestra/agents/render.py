@@ -31,8 +31,8 @@ _CALL_ID = "Z0000000q"  # tool call id; Mistral's template requires nine letters
 class TurnSeparator:
     """The text that a template writes before and after the message between two replies."""
 
-    left: str  # the reply's end and the message's header
-    right: str  # the message's end and the next reply's header
+    left: str  # end of the reply, and header of the message
+    right: str  # end of the message, and header of the next reply
     edges: str  # whitespace around the message text: "keep", "strip", or "render" (call the template)
 
 

@@ -23,7 +23,7 @@ from palestra.suggestions import did_you_mean
 
 __all__ = ["add_arguments", "run"]
 
-MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length above which a warning is printed
+MAX_CUT_REPLIES = 0.2  # print a warning if more than this fraction of replies reach the maximum length
 
 if TYPE_CHECKING:
     from palestra.evals.agents import ModelSettings

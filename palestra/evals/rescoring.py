@@ -43,7 +43,7 @@ class RescoreResult:
 
     evaluation: Evaluation
     replays: Mapping[str, int]  # number of episodes per replay result
-    flips: Sequence[tuple[Key, bool, bool]]  # the episode's key, success before and success after rescoring
+    flips: Sequence[tuple[Key, bool, bool]]  # episode key, and success before and after rescoring
 
 
 async def rescore(

@@ -161,7 +161,8 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     """Return the average of Student's t interval and the bootstrap-t interval."""
     n = len(values)
     error = sqrt(_variance(values) / n)
-    tiny = error * 1e-6  # a smaller standard error is rounding error in a resample with identical values
+    # A smaller standard error is only a rounding error, because all values in the resample are equal.
+    tiny = error * 1e-6
     rng = Random(n)  # fixed seed, so that the same values always give the same interval
     statistics = []
     for _ in range(resamples):

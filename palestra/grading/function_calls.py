@@ -113,7 +113,7 @@ def _why_not(
 def _has_type(value: Any, parameter: Mapping[str, Any], accepted: Sequence[Any]) -> bool:
     wanted = _TYPES.get(str(parameter.get("type", "any")))
     if wanted is None or any(type(value) is type(one) and one != "" for one in accepted):
-        return True  # an accepted value with another type, such as a variable name, allows that type
+        return True  # accept the type of an accepted value that differs from the declared one, such as a variable name
     return type(value) in wanted  # `isinstance` would accept a boolean as an integer
 
 

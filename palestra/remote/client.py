@@ -22,7 +22,7 @@ from palestra.seeding import check_seed
 from palestra.types import Step, finite_reward
 from palestra.workers.env_runner import PlayerRngProxy
 
-# Causes of a lost session that can be recovered, because the failure was not caused by one of its own calls.
+# Causes after which a lost session can be recovered, because its own calls did not cause the failure.
 RECOVERABLE = frozenset({"worker", "expired", "stopped", "unknown"})
 T = TypeVar("T")
 # Generator that yields requests, receives their results, and returns a T.

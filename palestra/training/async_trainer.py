@@ -112,7 +112,7 @@ class AsyncTrainer(SyncTrainer):
     async def _next_batch(self) -> tuple[RolloutResult, list[Trajectory], dict[str, float]]:
         """Wait for the next step's groups, including every group that has reached the maximum staleness.
 
-        Returns the step's episodes, the trajectories to train on, and metrics of dynamic sampling.
+        Returns the step's episodes, the trajectories to train on, and dynamic sampling metrics.
         """
         sampling = self.config.sampling
         target = sampling.episodes // sampling.group_size

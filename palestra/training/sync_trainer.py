@@ -77,7 +77,7 @@ class SyncTrainer(Trainer):
         }
 
     async def _sample(self, step: int) -> tuple[RolloutResult, list[Trajectory], dict[str, float]]:
-        """Play a step's episodes; return them, the trajectories to train on, and metrics of dynamic sampling."""
+        """Play a step's episodes; return them, the trajectories to train on, and dynamic sampling metrics."""
         sampling = self.config.sampling
         target = sampling.episodes // sampling.group_size
         results: list[RolloutResult] = []

@@ -60,7 +60,7 @@ CHANGEABLE = {
     ("env", "reset_timeout"),
 }
 
-MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length above which a warning is logged
+MAX_CUT_REPLIES = 0.2  # log a warning if more than this fraction of replies reach the maximum length
 SMALL_MODEL = 1_000_000  # number of parameters below which one CPU thread is faster than several
 
 Log = Callable[[str], None]

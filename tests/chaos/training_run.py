@@ -19,7 +19,7 @@ def main(out: str, seed: str) -> None:
         "group_size": 4,
         "warm_start": 32,
         "warm_epochs": 1,
-        "algorithm": "reinforce",  # has a gradient even if all returns are equal
+        "algorithm": "reinforce",  # this algorithm has a gradient even if all returns are equal
         "eval_every": 2,
         "eval_episodes": 4,
         "save_every": 1,

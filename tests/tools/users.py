@@ -14,7 +14,7 @@ NOBODY = 65534
 
 
 def copy_package(folder: Path) -> Path:
-    """Copy the package to a folder that every user can read, because a checkout may be readable by its owner only."""
+    """Copy the package to a folder that every user can read, because a checkout may be readable only by its owner."""
     shutil.copytree(Path(palestra.__file__).parent, folder / "palestra", ignore=shutil.ignore_patterns("data"))
     subprocess.run(["chmod", "-R", "a+rX", str(folder)], check=True)
     return folder

@@ -19,7 +19,7 @@ Change = Callable[[list[float]], list[float]]
 
 
 def sampled(learner: Learner, change: Change) -> list[Trajectory]:
-    """Return episodes with the learner's log-probabilities, after `change` was applied to each reply's."""
+    """Return episodes with the learner's log-probabilities, as modified by `change` for each reply."""
     trajectories = batch(1, count=6)
     samples = to_batch(trajectories)
     found: dict[int, list[float]] = {}

@@ -18,7 +18,8 @@ from palestra.errors import BadValue
 from palestra.tools.sandbox import Limits, shared_sandbox
 from palestra.types import Step, text_of
 
-Execution = tuple[bool, bool, str, str]  # whether a call was found, whether it failed, observation, action up to it
+# Whether there is a call, whether it failed, the observation, and the action up to the call.
+Execution = tuple[bool, bool, str, str]
 _PYTHON = (re.compile(r"<python>(.*?)</python>", re.DOTALL), re.compile(r"```\n?python(.*?)```", re.DOTALL))
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 

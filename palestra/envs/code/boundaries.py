@@ -29,7 +29,7 @@ class Hints:
     @classmethod
     def from_source(cls, source: str) -> Hints:
         constants = sorted({int(digits) for digits in re.findall(r"\b\d+\b", source)})
-        # Combinations are boundaries if an earlier operation shifts or scales the value that is compared later.
+        # Include sums and products of constants, because an operation may shift or scale a value before it is compared.
         combined = {0, *constants}
         for a in constants:
             combined |= {-a} | {value for b in constants for value in (a - b, a + b, a * b, a // b if b else 0)}

@@ -44,7 +44,7 @@ class Figure:
     points: Mapping[str, Point]
     lines: tuple[tuple[str, str], ...]
     target: Measure
-    question: str  # does not include the given measures
+    question: str  # the question without the given measures
     given: tuple[Measure, ...] = ()
     dashed: tuple[tuple[str, str], ...] = ()
     circles: tuple[tuple[str, str], ...] = ()  # center, and a point on the circle

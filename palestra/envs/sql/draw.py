@@ -186,7 +186,7 @@ class EdgeDraw(Draw):
         return value
 
     def _pool(self, values: Sequence[T]) -> tuple[Sequence[T], list[T], list[T]]:
-        """Store and return `values`, those of them that the query mentions, and most of them in a random order."""
+        """Store and return all values, the values that the query mentions, and most values in random order."""
         hot = [value for value in values if self._is_hot(value)]
         self.hot_keys.update(value[0] for value in hot if isinstance(value, tuple))
         # A fifth of the values occur only if the query mentions them.

@@ -139,4 +139,5 @@ def title_words(title: str) -> list[str]:
 def _is_not_noun(word: str) -> bool:
     if len(word) == 1 or word in _FUNCTION_WORDS:
         return True
-    return len(word) > 5 and word.endswith("ed") and not word.endswith("eed")  # "listed", but not "red" or "speed"
+    # A participle such as "listed", but not "red" or "speed".
+    return len(word) > 5 and word.endswith("ed") and not word.endswith("eed")

@@ -129,9 +129,9 @@ def _rules(column: int) -> dict[int, _Code]:
     rules[_SETRLIMIT[column]] = _refuse(("equal", 0, _RLIMIT_CPU))
     rules[_PRLIMIT[column]] = [
         *_refuse(("pointer", 2, 0), ("equal", 1, _RLIMIT_CPU)),
-        *_refuse(("pointer", 2, 0), ("not equal", 0, 0)),  # would change another process's limits
+        *_refuse(("pointer", 2, 0), ("not equal", 0, 0)),  # the call would change another process's limits
     ]
-    rules[_PIDFD_SEND_SIGNAL[column]] = _refuse(("pointer", 2, 0))  # would have a forged sender
+    rules[_PIDFD_SEND_SIGNAL[column]] = _refuse(("pointer", 2, 0))  # the signal would have a forged sender
     return rules
 
 
