@@ -10,7 +10,8 @@ SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 .PHONY: demo test test-vllm test-frameworks test-openapi frameworks conformance chaos quick lint format bench sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
-	$(BIN)/palestra train recipes/guess_the_number.toml
+	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
+	@echo "Activate the environment first: source $(BIN)/activate"
 
 test: lint sandbox java browser balancer openenv frameworks
 	$(BIN)/python -m pytest -n 2
@@ -113,7 +114,7 @@ $(BIN)/python:
 
 # One stamp file per installed set of extras, so that nothing is installed twice.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) --editable '.[train]'
+	$(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt --editable '.[train,viewer]'
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -235,6 +235,8 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: bool = True) -> TrainingRun:
+    envs = ", ".join(config.env.weights) or "stored episodes"
+    view.note(f"training {config.model.name} on {envs} with {config.algorithm.name}; loading PyTorch")
     for module in ("torch", "transformers"):
         require(module, extra="train")
     quiet_libraries()
@@ -333,4 +335,28 @@ def _result(done: TrainingRun, folder: Path) -> str:
         return f"{folder}: done"
     final = console.describe_final(done.rows)
     lines = [f"{folder}: success {done.first_success:.1%} -> {done.last_success:.1%}", *([final] if final else [])]
+    lines += [_why_ended(done), "", "next:", *(f"  {command}" for command in _next_commands(done, folder))]
     return "\n".join(lines)
+
+
+def _why_ended(done: TrainingRun) -> str:
+    steps = done.rows[-1]["step"] + 1
+    if _target_reached(done):
+        target = done.config.eval.target
+        return f"The run ended after {steps} steps, because the success rate reached the target of {target:.0%}."
+    return f"The run ended after the last step ({steps})."
+
+
+def _target_reached(done: TrainingRun) -> bool:
+    target = done.config.eval.target
+    return bool(target) and done.last_success is not None and done.last_success >= target
+
+
+def _next_commands(done: TrainingRun, folder: Path) -> list[str]:
+    env = done.config.eval_envs[0]
+    more = f"palestra train --out {folder} --resume --steps {2 * done.config.run.steps}"
+    return [
+        f"palestra view {folder}",
+        f"palestra eval {env} --model {folder}",
+        f"palestra play {env}" if _target_reached(done) else more,
+    ]

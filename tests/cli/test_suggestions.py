@@ -84,3 +84,13 @@ def test_failed_start_leaves_no_folder(options: list[str], tmp_path: Path) -> No
     out.mkdir()  # a folder of the user's is kept
     assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(out), "--quiet", *options]) == 2
     assert out.exists()
+
+
+def test_end_of_a_run_says_why_and_what_to_do_next(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ["--steps", "1", "--episodes", "4", "--warm-start", "2", "--eval-episodes", "4", "--no-store", "--plain"]
+    run = ["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(tmp_path / "run"), *options]
+    assert main(run) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("training default:0.1M on game:GuessTheNumber-v0-easy with rebn; loading PyTorch\n")
+    assert "The run ended after the last step (1)." in text
+    assert text.rstrip().endswith(f"palestra train --out {tmp_path / 'run'} --resume --steps 2")
