@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
 from palestra.core import Env, Reset, Wrapper
@@ -17,16 +14,15 @@ from palestra.errors import BadValue, EnvFailed, UsageError
 from palestra.registry import EnvFactory
 from palestra.rollout.types import Task
 from palestra.threads import run_in_thread
-from palestra.types import Step
 from palestra.vector.base import VectorEnv
 from palestra.vector.make import make_vec
 from palestra.vector.sub_env import SubEnv
+from palestra.workers.task_host import TaskHost
 from palestra.workers.wire import dump_factories
 
 EnvBackend: TypeAlias = Literal["inline", "thread", "process", "ray"]
 ENV_BACKENDS: Final = ("inline", "thread", "process", "ray")
 CLOSE_TIMEOUT = 2.0  # maximum seconds to wait for `close`, so that a process with hung environments ends soon
-MAX_CACHED_ENVS = 4  # maximum number of open environments for different tasks per sub-environment
 
 
 class EnvProvider(ABC):
@@ -151,7 +147,7 @@ class VectorProvider(EnvProvider):
             self._stale.clear()
             threads = {"threads": self.capacity} if self.backend == "thread" else {"workers": self._workers}
             self._vector = make_vec(
-                EnvFactory("rollout", builder=_TaskHost),
+                EnvFactory("rollout", builder=TaskHost),
                 num_envs=self.capacity,
                 backend=self.backend,  # type: ignore[arg-type]  # not "inline"
                 autoreset="disabled",
@@ -205,66 +201,6 @@ class _TaskEnv(Wrapper):
             self.usage_error = error  # caused by the caller, so `release` raises it instead of recording a failure
             raise error
         return result
-
-
-class _TaskHost(Env):
-    """Environment in a worker that can run any task; the `reset` options contain the pickled factory.
-
-    When a worker is replaced, its episodes are replayed starting with `reset`, so the new worker receives the factory.
-    """
-
-    def __init__(self) -> None:
-        self._envs: OrderedDict[str, Env] = OrderedDict()  # least recently used first
-        self._env: Env | None = None
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
-        request = options or {}
-        key = request["key"]
-        if request["rebuild"]:
-            self.close()
-        if key not in self._envs:
-            [factory] = pickle.loads(request["factory"])  # noqa: S301  # sent by the parent process
-            try:
-                self._envs[key] = factory()
-            except UsageError as err:
-                return "", {"usage_error": err}
-            if len(self._envs) > MAX_CACHED_ENVS:
-                _, oldest = self._envs.popitem(last=False)
-                oldest.close()
-        self._envs.move_to_end(key)
-        self._env = self._envs[key]
-        return self._env.reset(seed=seed, options=request["options"])
-
-    @property
-    def running(self) -> Env:
-        if self._env is None:
-            raise EnvFailed("no episode was started")
-        return self._env
-
-    def step(self, action: str) -> Step:
-        return self.running.step(action)
-
-    def sample_random_action(self) -> str:
-        return self.running.sample_random_action()
-
-    def expert_action(self) -> str | None:
-        return self.running.expert_action()
-
-    def example_action(self) -> str:
-        return self.running.example_action()
-
-    def render(self, mode: str = "text") -> str | bytes | None:
-        return self.running.render(mode)
-
-    @property
-    def player_rng(self) -> Random:
-        return self.running.player_rng
-
-    def close(self) -> None:
-        envs, self._envs, self._env = list(self._envs.values()), OrderedDict(), None
-        for env in envs:
-            with suppress(Exception, SystemExit):
-                env.close()
 
 
 def create_env_provider(

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import signal
-import time
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
@@ -16,11 +13,11 @@ from hypothesis import strategies as st
 
 import palestra
 from palestra.agents import ExpertAgent, RandomAgent
-from palestra.core import Env
 from palestra.errors import BadValue, UnknownKeyword
 from palestra.registry import EnvFactory
 from palestra.rollout import Task, Trajectory, collect
 from palestra.rollout.env_provider import create_env_provider
+from tests.rollout.envs import Counter
 
 GUESS = "game:GuessTheNumber-v0-easy"
 HANGMAN = "game:Hangman-v0-easy"
@@ -30,44 +27,6 @@ BACKENDS: list[dict[str, Any]] = [
     {"env_backend": "process", "env_workers": 2},
 ]
 PROCESS: dict[str, Any] = {"env_backend": "process", "env_workers": 2}
-
-
-class Counter(Env):
-    """Env that returns plain five-tuples and does not call super(); some seeds hang, crash or block the interpreter."""
-
-    def __init__(
-        self, *, turns: int = 4, trouble: str = "", bad_seeds: tuple[int, ...] = (), step_seconds: float = 0.0
-    ) -> None:
-        self.turns = turns
-        self.trouble = trouble
-        self.bad_seeds = bad_seeds
-        self.step_seconds = step_seconds
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        self.number = seed or 0
-        self.turn = 0
-        return f"start {self.number}", {"pid": os.getpid(), "options": options}
-
-    def step(self, action: str) -> Any:
-        if self.step_seconds:
-            time.sleep(self.step_seconds)
-        if self.number in self.bad_seeds and self.turn == 1:
-            if self.trouble == "hang":
-                while True:
-                    time.sleep(0.01)
-            if self.trouble == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if self.trouble == "raise":
-                raise OSError("out of order")
-        if self.trouble == "gil":
-            ctypes.PyDLL(None).usleep(300_000)  # holds the GIL, like a CPU-bound step
-        self.turn += 1
-        done = self.turn >= self.turns
-        info: dict[str, Any] = {"turn": self.turn, "pid": os.getpid()}
-        return f"{action} {self.turn}", float(done), done, False, info
-
-    def sample_random_action(self) -> str:
-        return f"act {self.number} {self.turn}"
 
 
 def transcript(trajectory: Trajectory) -> tuple[Any, ...]:

@@ -1,4 +1,7 @@
-"""Environment for tests whose actions can make it raise an exception, hang, crash or use up memory."""
+"""Environments for tests whose actions can make them raise an exception, hang, crash or use up memory.
+
+Worker processes import this module, so it imports no test library.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ from palestra.types import Step
 class Trouble(Env):
     """Env whose observations depend on the seed and all previous actions. Some actions cause failures."""
 
-    def __init__(self, *, turns: int = 8, nap: float = 0.0, bad_seed_reset: bool = False) -> None:
+    def __init__(
+        self, *, turns: int = 8, nap: float = 0.0, bad_seed_reset: bool = False, build_seconds: float = 0.0
+    ) -> None:
+        time.sleep(build_seconds)
         self.turns = turns
         self.nap = nap
         self.bad_seed_reset = bad_seed_reset
@@ -89,3 +95,24 @@ class Trouble(Env):
 
 def make_trouble(**kwargs: Any) -> Env:
     return Trouble(**kwargs)
+
+
+class SlowReset(Trouble):
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        time.sleep(0.6)
+        return "awake", {}
+
+
+class DiesAtOnce(Trouble):
+    def __init__(self) -> None:
+        os._exit(9)
+
+
+class FailsAtOnce(Trouble):
+    def __init__(self) -> None:
+        raise OSError("not today")
+
+
+class Echo(Trouble):
+    def step(self, action: str) -> Any:
+        return action, 0.0, False, False, {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,19 +17,12 @@ ENVS = 16
 CAUSES = {"raise": "raised", "quit": "raised", "hang": "deadline", "exit": "died", "kill": "died"}
 
 
-class SlowToBuild(Trouble):
-    """Env whose creation takes so long that another thread in its worker takes over the remaining commands."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        time.sleep(0.01)
-
-
 @pytest.fixture(scope="module", params=["same_step", "next_step"])
 def vec(request: pytest.FixtureRequest) -> Iterator[VectorEnv]:
     autoreset: Autoreset = request.param
     with make_vec(
-        SlowToBuild,
+        Trouble,
+        build_seconds=0.01,  # long enough that another thread in a new worker takes over the remaining commands
         num_envs=ENVS,
         backend="process",
         workers=2,

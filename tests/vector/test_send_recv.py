@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from palestra.errors import BadValue
 from palestra.vector import VectorEnv, make_vec
-from tests.vector.envs import Trouble
+from tests.vector.envs import Echo, Trouble
 from tests.vector.test_lockstep import each_backend
 
 GAMES = ["game:GuessTheNumber-v0-hard", "game:Mastermind-v0-easy", "game:Sokoban-v0-easy", "game:Hangman-v0-easy"]
@@ -75,11 +75,6 @@ def test_a_message_larger_than_any_buffer() -> None:
         vec.send([f"{long}{i}" for i in range(16)])  # returns even though no reply has been read yet
         results = {item.index: item.observation for item in vec.recv(min_ready=16)}
         assert results == {i: f"{long}{i}" for i in range(16)}
-
-
-class Echo(Trouble):
-    def step(self, action: str) -> Any:
-        return action, 0.0, False, False, {}
 
 
 def transcript(vec: VectorEnv, order: random.Random, steps: int = 12) -> list[list[Any]]:
