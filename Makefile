@@ -27,7 +27,7 @@ test-frameworks: $(VENV)/.dev frameworks
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
 conformance: $(VENV)/.dev sandbox java
-	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance
+	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py
 
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
 test-openapi: $(VENV)/.dev

@@ -107,7 +107,8 @@ def best_rate(
 ) -> Rate:
     """Return the rate of the strategy that solves the most episodes.
 
-    Stops after about `seconds` seconds if every strategy has played `min_episodes` episodes.
+    Stops after about `seconds` seconds if every strategy has played `min_episodes` episodes; 0 allows strategies that
+    have not played at all.
     """
     remaining = list(range(len(strategies)))
     solved, episodes = [0] * len(strategies), [0] * len(strategies)
@@ -115,7 +116,7 @@ def best_rate(
     for count, seed in enumerate(seeds):
         if count == SCREENED:
             remaining = sorted(remaining, key=lambda index: -solved[index])[:FINALISTS]
-        if count >= min_episodes and monotonic() > end:
+        if count >= max(min_episodes, 1) and monotonic() > end:
             break
         for index, success in zip(remaining, _results(env, [strategies[i] for i in remaining], seed), strict=False):
             solved[index] += success

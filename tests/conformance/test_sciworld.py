@@ -1,7 +1,8 @@
 """Check the invariants of the ScienceWorld environments with few episodes, since each reset takes 0.1 s.
 
-All ids share one class with different tasks. All invariants are checked for one id, which mixes several task types, in
-short episodes. Recordings of every task group are replayed in another process, and for every id the prompt, a random
+All ids share one class with different tasks. The invariants are checked for one id, which mixes several task types, in
+short episodes; `make conformance` uses the complete check, which includes hostile actions (tests/envs/sciworld tests
+some of them). Recordings of every task group are replayed in another process, and for every id the prompt, a random
 action and an invalid action are tested. Gold paths are tested on tasks with short solutions.
 """
 
@@ -17,16 +18,17 @@ from typing import Any
 import pytest
 
 import palestra
-from palestra.conformance import success_rate
+from palestra.conformance import invariants, success_rate
 from palestra.conformance.recording import replay_actions
 from palestra.envs.sciworld.tasks import TYPES
+from tests.conformance.variants import COMPLETE, check_briefly
 
 IDS = palestra.list_envs("sciworld")
 SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
-MIXED = "sciworld:ChemistryMix-v0-dev"  # one of the fastest ids, which takes ten seconds
+MIXED = "sciworld:Lifespan-v0-test"  # ScienceWorld finds solutions of its tasks quickly
 GROUPS = [  # one id per group
     MIXED,
-    "sciworld:Lifespan-v0-test",
+    "sciworld:ChemistryMix-v0-dev",
     "sciworld:Find-v0",
     "sciworld:Measure-v0",
     "sciworld:TestConductivity-v0",
@@ -48,6 +50,12 @@ print(json.dumps(again))
 
 @pytest.mark.slow
 def test_invariants() -> None:
+    if not COMPLETE:
+        subject, recordings = check_briefly(MIXED, **SHORT)
+        invariants.no_side_effects(subject, frozenset())
+        invariants.determinism(subject, recordings)
+        invariants.cleanup(subject)
+        return
     report = palestra.check_env(MIXED, kwargs=SHORT, episodes=2, seconds=1.0, processes=False, step_timeout=120.0)
     assert len(report.passed) == 7
     assert report.notes == [

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import palestra
 from palestra.conformance import Rate, invariants
 from palestra.conformance.check import _subject
-from palestra.conformance.recording import Subject
+from palestra.conformance.recording import Recording, Subject
 
 # `make conformance` sets this variable, and then every id is checked in full.
 COMPLETE = os.environ.get("PALESTRA_CONFORMANCE") == "full"
@@ -49,12 +50,12 @@ def notes_of(env_id: str) -> list[str]:
     return [PEEKS] if env_id.startswith(PEEKING) else []
 
 
-def check_briefly(env_id: str) -> Subject:
+def check_briefly(env_id: str, **kwargs: Any) -> tuple[Subject, list[Recording]]:
     """Check the invariants that may depend on the parameters of an id, on one episode per player.
 
     These are the flags, the rewards, the success of the expert, empty actions, forks, the prompt and the stated rates.
     """
-    subject = _subject(env_id, {})
+    subject = _subject(env_id, kwargs)
     with subject.make() as env:
         expert = subject.record(env, 1, "expert")
         random = subject.record(env, 2, "random")
@@ -65,4 +66,4 @@ def check_briefly(env_id: str) -> Subject:
     invariants.forks(subject, [min(expert, random, key=lambda recording: len(recording.actions))])
     invariants.prompt(subject, [random])
     invariants.documented_rates(subject)
-    return subject
+    return subject, [expert, random]
