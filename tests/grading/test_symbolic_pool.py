@@ -62,8 +62,8 @@ def gone(processes: list[psutil.Process]) -> bool:
 
 def test_many_threads(pool: SymbolicPool) -> None:
     with ThreadPoolExecutor(16) as threads:
-        work = [EQUAL, UNEQUAL] * 60
-        assert list(threads.map(lambda pair: graded(pair, pool), work)) == [True, False] * 60
+        work = [EQUAL, UNEQUAL] * 20
+        assert list(threads.map(lambda pair: graded(pair, pool), work)) == [True, False] * 20
 
 
 def test_tasks_of_an_event_loop(pool: SymbolicPool) -> None:
@@ -116,7 +116,7 @@ def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
 
     def slow() -> None:
         # The limit is on CPU time, which does not depend on the machine's load.
-        pool.compare(SLOW, r"\ln 8", cpu=1.5, wall=600.0)
+        pool.compare(SLOW, r"\ln 8", cpu=0.7, wall=600.0)
         done.append("slow")
 
     threads = [threading.Thread(target=slow) for _ in range(pool.workers)]
@@ -128,16 +128,7 @@ def test_slow_comparisons_do_not_delay_others(pool: SymbolicPool) -> None:
     done.append("quick")
     for thread in threads:
         thread.join()
-    assert done[0] == "quick" or pool.compare(SLOW, r"\ln 8", cpu=1.5, wall=600.0) == "memory"
-
-
-def test_memory_is_limited() -> None:
-    pool = SymbolicPool(workers=1, memory=4 << 20)
-    try:
-        assert pool.compare(r"\ln 8", r"\ln (10^{10^{8}})", cpu=50.0, wall=600.0) == "memory"
-        assert graded(EQUAL, pool)
-    finally:
-        pool.close()
+    assert done[0] == "quick" or pool.compare(SLOW, r"\ln 8", cpu=0.7, wall=600.0) == "memory"
 
 
 @pytest.mark.parametrize("whom", ["workers", "template"])
@@ -155,9 +146,10 @@ def test_killed_processes_are_replaced(pool: SymbolicPool, whom: str) -> None:
         assert gone(own)  # the workers exited together with the template
 
 
-def test_closing_and_collecting_leave_no_process() -> None:
+def test_memory_is_limited_and_closing_and_collecting_leave_no_process() -> None:
     before = {p.pid for p in children()}
-    pool = SymbolicPool(workers=1)
+    pool = SymbolicPool(workers=1, memory=4 << 20)
+    assert pool.compare(r"\ln 8", r"\ln (10^{10^{8}})", cpu=50.0, wall=600.0) == "memory"
     assert graded(EQUAL, pool)
     own = [p for p in children() if p.pid not in before]
     assert len(own) >= 2
@@ -192,16 +184,11 @@ def start(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return process, children(process.pid)
 
 
-def test_nothing_outlives_the_interpreter() -> None:
-    process, below = start("sys.stdin.read()")
-    assert len(below) >= 2
-    process.communicate("")
-    assert process.returncode == 0
-    assert gone(below)
-
-
 def test_a_fork_has_its_own_workers() -> None:
-    """Grade answers in a parent and its fork; when the parent is killed, its workers exit, and the child's do not."""
+    """Grade answers in a parent and its fork.
+
+    When the parent is killed, its workers exit, and the child's do not; they exit with the child.
+    """
     then = """
 sys.stdin.readline()
 child = os.fork()
