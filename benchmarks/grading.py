@@ -219,14 +219,14 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="Run two short turns.")
+    parser.add_argument("--quick", action="store_true", help="Run one short turn.")
     parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra.")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     ours = _side(sys.executable, "ours")
     gem = None if args.no_gem else _side(gem_with_graders(), "gem")
     try:
-        figures = measure(ours, gem, turns=2 if args.quick else 7, answers=100 if args.quick else ANSWERS)
+        figures = measure(ours, gem, turns=1 if args.quick else 7, answers=60 if args.quick else ANSWERS)
     finally:
         for side in (ours, gem):
             if side is not None:

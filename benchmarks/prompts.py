@@ -1,11 +1,11 @@
 """Measure the CPU time of building prompts by extending the previous prompt and by rendering every prompt in full.
 
-    python benchmarks/prompts.py [--episodes N] [--json]
+    python benchmarks/prompts.py [--episodes N] [--rounds N] [--turns N ...] [--json]
 
 `Renderer(shortcuts=True)` analyzes the chat template (palestra/agents/template.py) and extends a prompt by the ids of
 the new message alone. `Renderer(shortcuts=False)` renders the whole conversation in every turn. The benchmark verifies
 that both return the same ids. Whole rollouts (`collect` with a number-guessing environment and a scripted engine) are
-measured with both renderers as well. Times are CPU milliseconds per turn, medians of three alternating rounds.
+measured with both renderers as well. Times are CPU milliseconds per turn, medians over alternating rounds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from palestra.engines import ScriptedEngine
 from palestra.engines.base import Completion
 from palestra.engines.default_model import default_tokenizer
 
-ROUNDS = 3
-TURNS = (5, 10, 20, 30)
 TASK = "Guess the number between 1 and 1000000000. Write your guess in \\boxed{}. " * 3
 REPLY = "The interval is large, so I try the numbers one after the other: \\boxed{7}"
 OBSERVATION = "Your guess 7 is too low. The number is between 8 and 1000000000. Guess again."
@@ -93,27 +91,27 @@ def rollout_ms(tokenizer: Any, renderer: Renderer, turns: int, episodes: int) ->
     return (process_time() - start) / played * 1e3
 
 
-def measure(template: str | None, episodes: int) -> dict[int, dict[str, float]]:
+def measure(template: str | None, episodes: int, rounds: int, lengths: list[int]) -> dict[int, dict[str, float]]:
     tokenizer = default_tokenizer()
     if template is not None:
         tokenizer.chat_template = template
     reply_ids = [*tokenizer.encode(REPLY, add_special_tokens=False), tokenizer.eos_token_id]
     extend, render = Renderer(tokenizer), Renderer(tokenizer, shortcuts=False)
     table: dict[int, dict[str, float]] = {}
-    for turns in TURNS:
+    for turns in lengths:
         if converse(extend, turns, reply_ids) != converse(render, turns, reply_ids):
             raise SystemExit("the two ways of building a prompt give different ids")
-        rounds = [
+        figures = [
             (
                 prompt_ms(extend, turns, episodes, reply_ids),
                 prompt_ms(render, turns, episodes, reply_ids),
                 rollout_ms(tokenizer, extend, turns, episodes),
                 rollout_ms(tokenizer, render, turns, episodes),
             )
-            for _ in range(ROUNDS)
+            for _ in range(rounds)
         ]
         names = ("extend_ms", "render_ms", "rollout_extend_ms", "rollout_render_ms")
-        row = {name: median(column) for name, column in zip(names, zip(*rounds, strict=True), strict=True)}
+        row = {name: median(column) for name, column in zip(names, zip(*figures, strict=True), strict=True)}
         row["ratio"] = row["render_ms"] / row["extend_ms"]
         row["rollout_ratio"] = row["rollout_render_ms"] / row["rollout_extend_ms"]
         table[turns] = row
@@ -123,11 +121,13 @@ def measure(template: str | None, episodes: int) -> dict[int, dict[str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--episodes", type=int, default=40, help="Episodes per measurement (default: 40).")
+    parser.add_argument("--rounds", type=int, default=3, help="Rounds per measurement (default: 3).")
+    parser.add_argument("--turns", type=int, nargs="+", default=[5, 10, 20, 30], help="Numbers of turns per episode.")
     parser.add_argument("--json", action="store_true", help="Print the results as JSON.")
     args = parser.parse_args()
     report = {
-        "default": measure(None, args.episodes),
-        "reasoning": measure(REASONING_TEMPLATE, args.episodes),
+        name: measure(template, args.episodes, args.rounds, args.turns)
+        for name, template in (("default", None), ("reasoning", REASONING_TEMPLATE))
     }
     if args.json:
         print(json.dumps(report, indent=1))

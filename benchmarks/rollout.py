@@ -136,7 +136,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
-    rounds, share = (1, 8) if args.quick else (args.rounds, 1)
+    rounds, share = (1, 16) if args.quick else (args.rounds, 1)
     pythons = {"ours": sys.executable, "bare": sys.executable}
     if not args.no_peer:
         pythons["verifiers"] = args.peer_python or python_with(PEER_HOME, PEER)

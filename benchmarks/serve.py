@@ -277,11 +277,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, help="Worker processes in our server (default: one per core).")
     parser.add_argument("--turns", type=int, default=7, help="Number of turns per server (default: 7).")
     parser.add_argument("--seconds", type=float, default=1.0, help="Seconds per server and turn (default: 1).")
-    parser.add_argument("--quick", action="store_true", help="Run two short turns.")
+    parser.add_argument("--quick", action="store_true", help="Run one short turn.")
     parser.add_argument("--json", action="store_true", help="Print one JSON object.")
     args = parser.parse_args()
     if args.quick:
-        args.turns, args.seconds = 2, 0.3
+        args.turns, args.seconds = 1, 0.1
     if args.agentgym is None and not args.alone:
         print("AgentGym is skipped: pass the path to a checkout with --agentgym or AGENTGYM")
     jobs = {job.name: job for job in measure(args)}

@@ -110,7 +110,7 @@ def show(figures: dict[str, Any], missed: list[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--quick", action="store_true", help="Run a few turns without the long run.")
+    parser.add_argument("--quick", action="store_true", help="Run one short turn without the long run.")
     parser.add_argument("--calls", type=int, default=10_000, help="Number of calls in the long run (default: 10000).")
     parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra.")
     parser.add_argument("--json", action="store_true")
@@ -118,7 +118,7 @@ def main() -> int:
     ours = _side(sys.executable, "ours")
     gem = None if args.no_gem else _side(gem_python(), "gem")
     try:
-        figures = measure(ours, gem, turns=2 if args.quick else 7, calls=100 if args.quick else 500)
+        figures = measure(ours, gem, turns=1 if args.quick else 7, calls=30 if args.quick else 500)
         if not args.quick:
             figures["growth"] = ours.request("growth", calls=args.calls)
     finally:

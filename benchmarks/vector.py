@@ -155,14 +155,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=GROUPS, choices=GROUPS, help="Groups to measure.")
     parser.add_argument("--turns", type=int, default=20, help="Number of turns per job (default 20).")
     parser.add_argument("--seconds", type=float, default=0.1, help="Seconds per job and turn (default 0.1).")
-    parser.add_argument("--quick", action="store_true", help="Run few short turns and 1,000 steps with faults.")
+    parser.add_argument("--quick", action="store_true", help="Run one short turn and 500 steps with faults.")
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     parser.add_argument("--no-gem", action="store_true", help="Measure only Palestra; needs no network.")
     parser.add_argument(
         "--gem-python", default=os.environ.get("GEM_PYTHON"), help="Python interpreter with gem-llm installed."
     )
     args = parser.parse_args()
-    turns, seconds = (3, 0.05) if args.quick else (args.turns, args.seconds)
+    turns, seconds = (1, 0.02) if args.quick else (args.turns, args.seconds)
     sides = {"ours": _side(sys.executable, "ours")}
     if not args.no_gem:
         sides["gem"] = _side(args.gem_python or gem_python(), "gem")
@@ -173,7 +173,7 @@ def main() -> int:
             report["rates"][group] = {name: median(values) for name, values in rates.items()}
             report["ratios"].update(ratios_of(group, rates))
         report["transcripts"] = count_transcripts(sides, 2 if args.quick else 8)
-        steps = 1_000 if args.quick else 10_000
+        steps = 500 if args.quick else 10_000
         report["faults"] = {"requested": steps, **sides["ours"].request("faults", steps=steps, seed=2)}
     except SideFailed as err:
         print(f"{err.args[0]} failed: {err.args[1]}", file=sys.stderr)

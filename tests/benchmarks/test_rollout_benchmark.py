@@ -52,7 +52,7 @@ def test_each_required_ratio_can_be_missed() -> None:
 
 @pytest.mark.slow
 def test_prompt_benchmark_compares_both_ways_of_building_prompts() -> None:
-    command = [sys.executable, str(PROMPTS), "--episodes", "1", "--json"]
+    command = [sys.executable, str(PROMPTS), "--episodes", "1", "--rounds", "1", "--turns", "3", "6", "--json"]
     done = warm_process.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

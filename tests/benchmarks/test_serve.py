@@ -12,7 +12,7 @@ from tests.benchmarks.test_benchmarks_run import BENCHMARKS, run
 
 @pytest.mark.slow
 def test_throughput_without_peers() -> None:
-    code, text = run("serve.py", "--alone", "--quick", "--turns", "1", "--json")
+    code, text = run("serve.py", "--alone", "--quick", "--workers", "1", "--json")
     report = json.loads(text)
     assert code == bool(report["missed"])
     assert set(report["servers"]) == {"ours, HTTP", "ours, WebSocket", "ours, one vector", "ours, vectors", "bare ASGI"}
@@ -21,7 +21,7 @@ def test_throughput_without_peers() -> None:
 
 @pytest.mark.slow
 def test_soak_executes_every_step_once() -> None:
-    code, text = run("serve_soak.py", "--sessions", "100", "--steps", "2000", "--workers", "2", "--json")
+    code, text = run("serve_soak.py", "--sessions", "50", "--steps", "1000", "--workers", "2", "--json")
     report = json.loads(text)
     assert report["errors"] == []
     assert code == 0

@@ -30,7 +30,7 @@ def test_it_runs_without_gem() -> None:
     assert report["ratios"]["cheap 64: sync / bare loop"] > 0
     assert report["transcripts"] == {"ours": 1}
     faults = report["faults"]
-    assert faults["requested"] == faults["steps"] == faults["correct"] == 1_000
+    assert faults["requested"] == faults["steps"] == faults["correct"] == 500
 
 
 def test_each_bar_can_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
