@@ -12,10 +12,11 @@ Choice of intervals (`tests/evals/test_coverage.py` measures their coverage):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from math import atan, comb, cos, fsum, inf, pi, sin, sqrt
+from operator import itemgetter
 from random import Random
 from statistics import NormalDist
 
@@ -24,6 +25,9 @@ from palestra.errors import BadValue
 
 Z = NormalDist().inv_cdf(0.975)
 RESAMPLES = 1000
+MAX_CACHED_DRAWS = 100_000  # larger sets of resamples are drawn again for every mean
+
+Draw = Callable[[Sequence[float]], Sequence[float]]  # draws one resample from the values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,12 +167,11 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     error = sqrt(_variance(values) / n)
     # A smaller standard error is only a rounding error, because all values in the resample are equal.
     tiny = error * 1e-6
-    rng = Random(n)  # fixed seed, so that the same values always give the same interval
+    squares = [x * x for x in values]
     statistics = []
-    for _ in range(resamples):
-        resample = rng.choices(values, k=n)
-        center = sum(resample) / n
-        own_error = sqrt(max(0.0, sum([x * x for x in resample]) / n - center * center) / (n - 1))
+    for draw in _cached_draws(n, resamples) if n * resamples <= MAX_CACHED_DRAWS else _draws(n, resamples):
+        center = sum(draw(values)) / n
+        own_error = sqrt(max(0.0, sum(draw(squares)) / n - center * center) / (n - 1))
         deviation = center - middle
         statistics.append(
             deviation / own_error if own_error > tiny else inf if deviation > 0 else -inf if deviation < 0 else 0.0
@@ -180,6 +183,20 @@ def _resampled(values: Sequence[float], middle: float, resamples: int) -> tuple[
     high = min(middle - statistics[edge] * error, max(values))
     half_width = student(n - 1) * error
     return (low + middle - half_width) / 2, (high + middle + half_width) / 2
+
+
+def _draws(n: int, resamples: int) -> Iterator[Draw]:
+    """Yield functions that draw n of n values with replacement.
+
+    The seed is fixed, so that the same values always give the same interval.
+    """
+    rng = Random(n)
+    return (itemgetter(*rng.choices(range(n), k=n)) for _ in range(resamples))
+
+
+@lru_cache(maxsize=8)
+def _cached_draws(n: int, resamples: int) -> list[Draw]:
+    return list(_draws(n, resamples))
 
 
 def _check_attempts(k: int, attempts: int, solved: int) -> None:
