@@ -296,7 +296,7 @@ def replies(draw: st.DrawFn, name: str) -> PreparedReply:
 
 
 @pytest.mark.parametrize("name", ["qwen3", "mistral-sentencepiece", "phi3"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_encoding_with_a_shared_prefix_equals_full_encoding(name: str, data: st.DataObject) -> None:
     codec = renderer_of(name, True).codec
@@ -313,7 +313,7 @@ def renderer_of(name: str, shortcuts: bool) -> Renderer:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_random_conversations(name: str, data: st.DataObject) -> None:
     tokenizer = tokenizer_of(name)

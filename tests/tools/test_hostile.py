@@ -99,7 +99,7 @@ except BlockingIOError:
 
 def test_threads_count_too(sandbox: Sandbox) -> None:
     code = "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()"
-    result = attacked(sandbox, code, limits=Limits(wall=3.0, processes=16))
+    result = attacked(sandbox, code, limits=Limits(wall=0.5, processes=16))
     assert (result.status, result.limit) == ("limit", "time")  # before it exits, the program waits for its threads
     code = code.replace("args=(60,)", "args=(60,), daemon=True")
     assert attacked(sandbox, code, limits=Limits(wall=120.0, processes=16)).limit == "processes"

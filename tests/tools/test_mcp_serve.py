@@ -16,6 +16,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 import palestra
+from palestra.cli import main
 from palestra.errors import BadValue, ToolFailed, UnknownEnv, UnknownKeyword
 from palestra.integrations.mcp import create_server
 from palestra.tools.mcp import McpTools
@@ -143,18 +144,17 @@ def test_a_server_in_this_process() -> None:
     assert asyncio.run(played()).startswith("Doc 1(Title: ")
 
 
-def test_usage_errors_are_reported_before_serving() -> None:
+def test_usage_errors_are_reported_before_serving(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UnknownKeyword, match="max_turns"):
         create_server(GAME, max_turn=3)
     with pytest.raises(UnknownEnv):
         create_server("game:Sudoku-v0-hardest")
     with pytest.raises(BadValue, match="search"):
         create_server(GAME, tools=["serach"])
-    command = [sys.executable, "-m", "palestra", "mcp-serve", GAME, "--set", "max_turn=3"]
-    done = subprocess.run(command, input="", capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("palestra: ")
-    assert done.stdout == ""
+    assert main(["mcp-serve", GAME, "--set", "max_turn=3"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("palestra: ")
+    assert printed.out == ""
 
 
 @pytest.mark.parametrize(

@@ -127,12 +127,13 @@ def test_sessions_keep_their_variables(sandbox: Sandbox) -> None:
         session.run("x")
 
 
-def test_a_session_survives_an_endless_cell(sandbox: Sandbox) -> None:
-    with sandbox.session(limits=Limits(wall=2.0), echo=True) as session:
+def test_a_session_survives_an_endless_cell(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    with sandbox.session(limits=Limits(wall=1.5), echo=True) as session:
         session.run("x = 5")
         stopped = session.run("while True: pass")
         assert (stopped.status, stopped.limit, stopped.ended) == ("limit", "time", False)
         assert session.run("x").stdout == "5\n"
+        monkeypatch.setattr("palestra.tools.sandbox.session.INTERRUPT_GRACE", 0.2)
         stopped = session.run("import time\nwhile True:\n    try: time.sleep(9)\n    except BaseException: pass")
         assert (stopped.limit, stopped.ended) == ("time", True)
 
@@ -371,7 +372,7 @@ def test_a_host_that_is_not_root() -> None:
 
 
 @pytest.mark.slow
-def test_three_thousand_calls_leave_nothing_behind() -> None:
+def test_a_thousand_calls_leave_nothing_behind() -> None:
     def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
 
@@ -391,9 +392,9 @@ def test_three_thousand_calls_leave_nothing_behind() -> None:
 
     most = 2 * (2 + 2 * MAX_WAITING)
     with Sandbox(preload=(), workers=2) as sandbox:
-        asyncio.run(many(sandbox, 800))
+        asyncio.run(many(sandbox, 320))
         _, files, own, template = state()
-        asyncio.run(many(sandbox, 3_000))
+        asyncio.run(many(sandbox, 960))
         after = state()
     assert after[0] <= most
     assert after[1] <= files

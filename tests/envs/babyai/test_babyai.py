@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -40,7 +41,7 @@ def wander(env: Any, turns: int) -> None:
             env.reset()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(level=LEVEL_NAMES, seed=st.integers(0, 10**6), turns=st.integers(0, 12))
 def test_view_equals_minigrids(level: str, seed: int, turns: int) -> None:
     env = make_env(level, seed)
@@ -70,7 +71,7 @@ def test_view_equals_minigrids(level: str, seed: int, turns: int) -> None:
         assert f"- {thing.name}: " in env._observation()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(level=LEVEL_NAMES, seed=st.integers(0, 10**6), turns=st.integers(0, 8))
 def test_every_listed_action_works(level: str, seed: int, turns: int) -> None:
     env = make_env(level, seed)
@@ -100,6 +101,7 @@ def test_every_listed_action_works(level: str, seed: int, turns: int) -> None:
     assert env.step("check available actions").observation.count("turn left") == 1  # the forks did not change the env
 
 
+@cache
 def unpatched(name: str) -> Any:
     """Import a minigrid module again and return it without Palestra's patches."""
     spec = importlib.util.find_spec(name)
@@ -114,7 +116,7 @@ def unpatched(name: str) -> Any:
 def test_levels_equal_minigrids_for_the_same_seed(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reference: Any = gymnasium.make(f"BabyAI-{level}-v{int(level == 'GoToObjS6')}", disable_env_checker=True).unwrapped
     search = unpatched("minigrid.envs.babyai.core.verifier").ObjDesc.find_matching_objs
-    for seed in (0, 7, 12345):
+    for seed in (0, 12345):
         with monkeypatch.context() as patch:
             patch.setattr(verifier.ObjDesc, "find_matching_objs", search)  # undo Palestra's patch
             reference.reset(seed=seed)

@@ -28,13 +28,13 @@ def solve_slowly(problem: Algorithm, args: tuple[Any, ...]) -> Any:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_brute_force_agrees_with_the_solution(kind: str) -> None:
-    for seed in range(36):
+    for seed in range(18):
         rng = Random(seed)
         problem = KINDS[kind](rng)
         if seed % 3 == 0:
             problem = add_constraint(rng, problem)
         solve = compile_function(problem.source)
-        for args in (*problem.edges, *(problem.small(rng) for _ in range(12))):
+        for args in (*problem.edges, *(problem.small(rng) for _ in range(8))):
             expected = solve_slowly(problem, args)
             assert solve(*copy.deepcopy(args)) == expected, (problem.task, args, expected)
 
@@ -42,10 +42,10 @@ def test_brute_force_agrees_with_the_solution(kind: str) -> None:
 def test_there_are_many_kinds_variants_and_structures() -> None:
     assert len(KINDS) >= 25
     assert set(EASY) < set(KINDS)
-    drafts = [Algorithms.draw_program(Random(seed), **Algorithms.levels["medium"]) for seed in range(3000)]
+    drafts = [Algorithms.draw_program(Random(seed), **Algorithms.levels["medium"]) for seed in range(1500)]
     assert {draft.kind for draft in drafts} == set(KINDS)
-    assert len({draft.structure for draft in drafts}) > 1000
-    assert len({draft.task for draft in drafts}) > 2000
+    assert len({draft.structure for draft in drafts}) > 600
+    assert len({draft.task for draft in drafts}) > 1200
 
 
 def test_forms_change_the_result_as_described() -> None:
@@ -73,7 +73,7 @@ def test_constraints_apply_only_to_lists_of_values() -> None:
 
 @pytest.mark.parametrize("level", ["easy", "medium", "hard"])
 def test_examples_are_true_and_inputs_are_not_modified(level: str) -> None:
-    for seed in range(60):
+    for seed in range(30):
         item = Algorithms.generate(Random(seed), **Algorithms.levels[level])
         question = str(item.question)
         solve = compile_function(item.answer)

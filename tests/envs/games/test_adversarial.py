@@ -1,4 +1,4 @@
-r"""Verify that no action string crashes a registered game, using ten thousand malformed and unusual actions."""
+r"""Verify that no action string crashes a registered game, using thousands of malformed and unusual actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from palestra.envs.games.base import MAX_MOVE_LENGTH, LanguageGame
 from palestra.parsing import boxed, last_boxed, read_answer
 
 IDS = palestra.list_envs("game")
-EXAMPLES, ACTIONS = 15, 12  # number of generated action sequences per game, and number of actions per sequence
+RANDOM_IDS = [env_id for env_id in IDS if env_id.endswith("-random")]  # one id per game
+EXAMPLES, ACTIONS = 15, 12  # number of generated action sequences per id, and number of actions per sequence
 
 MEGA = 1 << 20
 NUMBER = "9" * 10_000
@@ -238,8 +239,8 @@ def check(env_id: str, actions: Iterable[str]) -> None:
             assert "success" not in info
 
 
-def test_there_are_ten_thousand_actions() -> None:
-    assert len(IDS) * (len(INSIDE) + len(WHOLE) + EXAMPLES * ACTIONS) >= 10_000
+def test_there_are_many_actions() -> None:
+    assert len(IDS) * (len(INSIDE) + len(WHOLE)) + len(RANDOM_IDS) * EXAMPLES * ACTIONS >= 8_000
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -269,7 +270,7 @@ def crossed(parts: tuple[str, str, int]) -> str:
     return one[:at] + other[at:]
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", RANDOM_IDS)
 def test_any_action(env_id: str) -> None:
     moves = st.sampled_from(real_moves(env_id))
     action = st.one_of(
