@@ -23,13 +23,14 @@ ENV = "game:GuessTheNumber-v0-easy"
 
 
 def _config(folder: Path, **settings: Any) -> TrainConfig:
-    tiny = {"steps": 4, "episodes": 64, "concurrency": 64, "eval_episodes": 16}
+    tiny = {"steps": 4, "episodes": 32, "concurrency": 32, "eval_episodes": 8, "max_tokens": 8}
     return from_mapping({"env": ENV, "out": str(folder), **tiny, "threads": 1, "save_every": 1, **settings})
 
 
-def test_a_run_stops_when_the_kl_exceeds_its_limit(tmp_path: Path) -> None:
+def test_a_run_stops_when_the_kl_exceeds_its_limit(taught: str, tmp_path: Path) -> None:
+    steep = {"lr": 5.0, "lr_warmup": 0, "epochs": 2, "minibatches": 2, "target_kl": 0.0, "max_kl": 0.5}
     with pytest.raises(TrainingDiverged, match="above max_kl=0.5. Lower --lr"):
-        train(_config(tmp_path, warm_start=256, warm_epochs=4, lr=5.0, lr_warmup=0, target_kl=0.0, max_kl=0.5))
+        train(_config(tmp_path, model=taught, **steep))
     good = checkpoints(tmp_path)
     assert good, "a checkpoint must be saved before the first step"
     weights = torch.load(good[-1] / "trainer.pt", weights_only=True)
