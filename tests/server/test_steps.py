@@ -241,7 +241,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(moves=MOVES, twice=st.booleans())
 def test_vector_steps_equal_single_steps_in_order(
     server: Server, moves: list[list[tuple[int, str, int]]], twice: bool

@@ -62,7 +62,7 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ids=lambda options: options["algorithm"],
 )
 def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
-    run = train(tiny(tmp_path / "run", steps=2, model=taught, **options))
+    run = train(tiny(tmp_path / "run", steps=2, model=taught, eval_episodes=4, save_every=2, **options))
     assert [row["step"] for row in run.rows] == [-1, 0, 1]
     last = run.rows[-1]
     assert {"success", "return", "turns_per_episode", "eval_success", "lr"} <= set(last)

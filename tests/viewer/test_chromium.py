@@ -118,8 +118,8 @@ def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browse
     tab.close()
 
 
-def test_markup_in_episodes_is_shown_as_text(ready: Server, tab: Tab) -> None:
-    page = tab.open(view(ready, "episode", run="nasty", at="episodes.jsonl:0"))
+def test_markup_in_episodes_is_shown_as_text(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, "episode", run="nasty", at="episodes.jsonl:0"))
     expect(page.locator(".message.agent pre").first).to_have_text(f"</pre>{NASTY}")
     assert page.locator("main script, main img:not(.shown)").count() == 0
     shown = page.locator("img.shown").first
