@@ -24,16 +24,18 @@ def smollm2() -> tuple[Any, Any]:
     require("torch", extra="smollm2")
     transformers = require("transformers", extra="smollm2")
     gguf = require("gguf", extra="smollm2")
-    require("accelerate", extra="smollm2")  # transformers needs both packages to read GGUF files
+    accelerate = require("accelerate", extra="smollm2")  # transformers needs both packages to read GGUF files
     with TemporaryDirectory() as scratch, _parsing_once(gguf):
         file = _weights(Path(scratch))
         source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
         dequantized = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype="float32")
         tokenizer = transformers.AutoTokenizer.from_pretrained(**source)
     settings = {k: v for k, v in dequantized.config.to_dict().items() if k != "quantization_config"}
-    # Copy the weights to a plain model, because the dequantized one cannot be saved or trained.
-    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
-    model.load_state_dict(dequantized.state_dict())
+    # Move the weights to a plain model, because the dequantized one cannot be saved or trained.
+    with accelerate.init_empty_weights():
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings))
+    model.load_state_dict(dequantized.state_dict(), assign=True)
+    model.tie_weights()
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model.eval(), tokenizer
