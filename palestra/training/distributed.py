@@ -111,12 +111,13 @@ def shard(
     All parameters outside the layers (embeddings, final norm, critic) form one unit, gathered for the whole pass.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (distributed.size,))
+    precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)  # sums of bfloat16 gradients would lose digits
     for layer in layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(policy, mesh=mesh, reshard_after_forward=False)
+        fully_shard(layer, mesh=mesh, mp_policy=precision)
+    fully_shard(policy, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
 
 
 def is_sharded(tensor: Tensor) -> bool:
