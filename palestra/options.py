@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import Field, field, fields
 from functools import cache
 from math import isfinite
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from palestra.errors import BadValue
@@ -58,6 +59,8 @@ def kind_of(owner: type, name: str) -> type:
     """Return the type of an option: int, float, str, bool, tuple or dict."""
     hint = _type_hints(owner)[name]
     kind = get_origin(hint) or hint
+    if kind is UnionType:  # such as bool | None
+        kind = get_args(hint)[0]
     if kind is Literal:
         return str
     return kind if isinstance(kind, type) else get_args(hint)[0]
@@ -72,7 +75,7 @@ def check_options(config: Any) -> None:
     """Check the type and range of every option in a config; raise BadValue for the first invalid one."""
     for item in fields(config):
         value = getattr(config, item.name)
-        if value is None and item.metadata.get("auto"):
+        if value is None and (item.metadata.get("auto") or item.default is None):
             continue  # the option is set later, once the model is known
         kind = kind_of(type(config), item.name)
         name = flat_name(item)

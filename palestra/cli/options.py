@@ -56,7 +56,8 @@ def add_flag(
         options |= {**many, "metavar": metavar}
     elif kind is bool:
         options |= {"action": argparse.BooleanOptionalAction}
-        details.append(f"default: {'yes' if item.default else 'no'}")
+        if item.default is not None:
+            details.append(f"default: {'yes' if item.default else 'no'}")
     else:
         options |= {"type": str if kind is dict else kind, "metavar": metavar}
         if item.metadata.get("auto"):

@@ -1,4 +1,8 @@
-"""Convert training samples to micro-batches of tensors, padded or packed, with shared prefixes factored out."""
+"""Convert training samples to micro-batches of tensors, padded or packed, with shared prefixes factored out.
+
+There are two packed layouts. With `rows`, several samples share a row, and attention needs a mask. With `flat`, a
+micro-batch is a single row without padding, for the forward pass in `packed_decoder`.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from palestra.algorithms.base import RatioLevel
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
+
+Layout = Literal["padded", "rows", "flat"]
 
 MIN_SAVED_TOKENS = 256  # a shared prefix is computed separately only if that saves at least this many tokens
 
@@ -32,7 +40,8 @@ class MicroBatch:
     segments: Tensor  # index of each token's sample within the row; -1 for padding
     positions: Tensor  # position of each token within its sample
     mask: Tensor  # bool; True for tokens in the loss (those that the policy sampled)
-    packed: bool = False
+    targets: tuple[Tensor, Tensor]  # row and column of each token in the loss
+    layout: Layout = "padded"
 
     @property
     def samples(self) -> list[TrainingSample]:
@@ -51,7 +60,7 @@ class MicroBatch:
     @property
     def lengths(self) -> Tensor:
         """Number of loss tokens in each token's episode [B, T]; an episode may consist of several samples."""
-        return self.fill([[sample.episode_tokens] * len(sample) for sample in self.samples])
+        return self._spread([sample.episode_tokens for sample in self.samples], 0.0, torch.float32)
 
     @property
     def loss_mask(self) -> Tensor:
@@ -77,7 +86,13 @@ class MicroBatch:
 
     def fill(self, per_sample: Sequence[Sequence[float]]) -> Tensor:
         """Convert one list per sample, with one number per token, to a tensor [B, T]."""
-        return _layout(self.rows, per_sample, self.shared, self.ids.shape[1], 0.0, torch.float32, self.ids.device)
+        numbers = _layout(self.rows, per_sample, self.shared, self.ids.shape[1], 0.0, torch.float32)
+        return to_device(numbers, self.ids.device)
+
+    def _spread(self, per_sample: Sequence[float], pad: float, dtype: torch.dtype) -> Tensor:
+        """Return a tensor [B, T] with the sample's number at each of its tokens."""
+        array = _spread(self.rows, per_sample, self.shared, self.ids.shape[1], pad)
+        return to_device(array.astype(_NUMPY[dtype]), self.ids.device)
 
     def read(self, numbers: Tensor) -> list[list[float]]:
         """Convert a tensor [B, T] to one list per sample, with 0 for the tokens in the shared prefix."""
@@ -149,15 +164,18 @@ def micro_batches(
     device: torch.device,
     *,
     share_prefix: bool = False,
-    pack: bool = False,
+    layout: Layout = "padded",
 ) -> list[MicroBatch]:
     """Group samples of similar length into micro-batches of at most `token_budget` tokens, including padding.
 
-    `share_prefix` factors out a common prefix if that saves enough tokens. `pack` puts several samples into one row;
-    rows are as long as the longest sample. A sample that exceeds the budget is a micro-batch of its own.
+    `share_prefix` factors out a common prefix if that saves enough tokens. In the layout "rows", rows are as long as
+    the longest sample; in the layout "flat", every micro-batch is one row. A sample that exceeds the budget is a
+    micro-batch of its own.
     """
-    if pack:
+    if layout == "rows":
         return _packed(samples, token_budget, device, share_prefix=share_prefix)
+    if layout == "flat":
+        return _flat(samples, token_budget, device, share_prefix=share_prefix)
     batches: list[MicroBatch] = []
     group: list[TrainingSample] = []
     for sample in sorted(samples, key=lambda sample: -len(sample)):
@@ -207,27 +225,49 @@ def _packed(
         rows[index].append(sample)
         space[index] -= size
     height = max(1, token_budget // (width + shared))
-    return [_micro_batch(rows[i : i + height], device, shared, packed=True) for i in range(0, len(rows), height)]
+    return [_micro_batch(rows[i : i + height], device, shared, "rows") for i in range(0, len(rows), height)]
+
+
+def _flat(
+    samples: Sequence[TrainingSample], token_budget: int, device: torch.device, *, share_prefix: bool
+) -> list[MicroBatch]:
+    """Divide samples into rows of at most `token_budget` tokens, longest sample first.
+
+    Attention pads samples to the length of a similarly long one, so samples of similar length share a micro-batch.
+    """
+    shared = _prefix(samples) if share_prefix and samples else 0
+    rows: list[list[TrainingSample]] = []
+    space = 0
+    for sample in sorted(samples, key=lambda sample: -len(sample)):
+        size = len(sample) - shared
+        if not rows or size > space:
+            rows.append([])
+            space = token_budget - shared
+        rows[-1].append(sample)
+        space -= size
+    return [_micro_batch([row], device, shared, "flat") for row in rows]
 
 
 def _micro_batch(
-    rows: list[list[TrainingSample]], device: torch.device, shared: int, *, packed: bool = False
+    rows: list[list[TrainingSample]], device: torch.device, shared: int, layout: Layout = "padded"
 ) -> MicroBatch:
     samples = [sample for row in rows for sample in row]
     width = max(sum(len(sample) - shared for sample in row) for row in rows)
-    segments = [[index] * len(sample) for row in rows for index, sample in enumerate(row)]
-
-    def layout(per_sample: Sequence[Sequence[float]], pad: float, dtype: torch.dtype) -> Tensor:
-        return _layout(rows, per_sample, shared, width, pad, dtype, device)
-
+    segments = _spread(rows, [index for row in rows for index in range(len(row))], shared, width, -1)
+    starts = np.concatenate([np.cumsum([0, *(len(sample) - shared for sample in row)])[:-1] for row in rows])
+    positions = np.arange(width) - _spread(rows, starts, shared, width, 0) + shared
+    positions[segments < 0] = 0
+    mask = _layout(rows, [sample.mask for sample in samples], shared, width, 0, torch.bool)
+    row, column = mask.nonzero()  # on the host, because a GPU would have to finish its work first
     return MicroBatch(
         rows=rows,
         prefix=torch.tensor([samples[0].ids[:shared]], dtype=torch.long, device=device),
-        ids=layout([sample.ids for sample in samples], 0, torch.long),
-        segments=layout(segments, -1, torch.long),
-        positions=layout([range(len(sample)) for sample in samples], 0, torch.long),
-        mask=layout([sample.mask for sample in samples], 0, torch.bool),
-        packed=packed,
+        ids=to_device(_layout(rows, [sample.ids for sample in samples], shared, width, 0, torch.long), device),
+        segments=to_device(segments, device),
+        positions=to_device(positions, device),
+        mask=to_device(mask, device),
+        targets=(to_device(row, device), to_device(column, device)),
+        layout=layout,
     )
 
 
@@ -238,6 +278,9 @@ def _prefix(samples: Sequence[TrainingSample]) -> int:
     return shared if shared * (len(samples) - 1) >= MIN_SAVED_TOKENS else 0
 
 
+_NUMPY: dict[torch.dtype, Any] = {torch.long: np.int64, torch.bool: np.bool_, torch.float32: np.float32}
+
+
 def _layout(
     rows: Sequence[Sequence[TrainingSample]],
     per_sample: Sequence[Sequence[float]],
@@ -245,8 +288,7 @@ def _layout(
     width: int,
     pad: float,
     dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
+) -> NDArray[Any]:
     """Arrange the numbers in `per_sample`, one per token, in rows [B, T] without the prefix, padded on the right."""
     numbers = iter(per_sample)
     flat: list[float] = []
@@ -255,5 +297,25 @@ def _layout(
             flat.extend(next(numbers)[shared:])
         flat.extend([pad] * (i * width - len(flat)))
     # NumPy converts one long list twice as fast as torch converts a list of lists.
-    kind = {torch.long: np.int64, torch.bool: np.bool_, torch.float32: np.float32}[dtype]
-    return torch.from_numpy(np.array(flat, kind)).view(len(rows), width).to(device)
+    return np.array(flat, _NUMPY[dtype]).reshape(len(rows), width)
+
+
+def _spread(
+    rows: Sequence[Sequence[TrainingSample]], per_sample: Any, shared: int, width: int, pad: float
+) -> NDArray[Any]:
+    """Repeat one number per sample for each of its tokens, in rows [B, T] as in `_layout`."""
+    values: list[float] = []
+    counts: list[int] = []
+    numbers = iter(per_sample)
+    for row in rows:
+        sizes = [len(sample) - shared for sample in row]
+        values += [next(numbers) for _ in row] + [pad]
+        counts += [*sizes, width - sum(sizes)]
+    return np.repeat(np.array(values), counts).reshape(len(rows), width)
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Copy a NumPy array to a device."""
+    tensor = torch.from_numpy(array)
+    # Only a copy from pinned memory lets the host continue while the GPU works.
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)

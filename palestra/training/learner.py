@@ -59,7 +59,9 @@ class Learner:
             policy.critic,
             weight_decay=config.optimizer.weight_decay,
             critic_body=policy.critic_body,
+            offload=config.optimizer.offload,
         )
+        policy.reserved_bytes = self.optimizer.unallocated_bytes
 
     @property
     def policy_gradient(self) -> PolicyGradient[Any]:
@@ -76,9 +78,6 @@ class Learner:
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
         options, device = self.config.optimizer, self.policy.device
-        # Prefixes are not shared with FSDP: it frees the weights of a layer after the forward pass, but the keys and
-        # values of a shared prefix are used later.
-        share = self.policy.separate is None and self.distributed.size == 1
         longest = max(map(len, samples), default=0)
         if longest > options.token_budget >= self._longest:  # warn once
             logger.warning(
@@ -88,7 +87,11 @@ class Learner:
                 options.token_budget,
             )
         self._longest = max(self._longest, longest)
-        batches = micro_batches(samples, options.token_budget, device, share_prefix=share, pack=options.packing)
+        layout = self.policy.layout(options.packing)
+        # Prefixes in a KV cache are not shared with FSDP: it frees the weights of a layer after the forward pass, but
+        # the keys and values of a shared prefix are used later. In the flat layout, the prefix is part of the row.
+        share = (self.policy.separate is None and self.distributed.size == 1) or layout == "flat"
+        batches = micro_batches(samples, options.token_budget, device, share_prefix=share, layout=layout)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))
 
     def value_positions(self, batch: MicroBatch) -> Tensor:

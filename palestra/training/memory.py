@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MethodType
@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
-GPU_FRACTION = 0.3  # maximum size of the activations, as a fraction of the GPU's memory
+GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
@@ -23,8 +23,10 @@ def transformer_layers(model: Any) -> list[nn.Module]:
     return [m for m in model.modules() if any(k.__name__ == "GradientCheckpointingLayer" for k in type(m).__mro__)]
 
 
-def enable_recompute(model: Any) -> None:
+def patch_layers(model: Any) -> None:
     """Patch the transformer blocks so that they recompute their activations inside `recompute(True)`.
+
+    The blocks also take an `implementation` to call instead of their own forward pass.
 
     The gradient checkpointing in `transformers` is not used: it requires training mode, which enables dropout, and does
     not allow a KV cache.
@@ -33,8 +35,8 @@ def enable_recompute(model: Any) -> None:
         layer.forward = MethodType(_forward, layer)  # a bound method, so that a deep copy calls the copied layer
 
 
-def _forward(layer: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    plain = type(layer).forward
+def _forward(layer: nn.Module, *args: Any, implementation: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    plain = implementation or type(layer).forward
     if _recompute.get() and torch.is_grad_enabled():
         return checkpoint(plain, layer, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
     return plain(layer, *args, **kwargs)
@@ -50,19 +52,32 @@ def recompute(on: bool) -> Iterator[None]:
         _recompute.reset(token)
 
 
-def activation_bytes(model: Any, tokens: int) -> int:
-    """Estimate how many bytes of activations a forward pass over `tokens` tokens stores for the backward pass."""
+def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
+    """Estimate how many bytes of activations a forward pass over `tokens` tokens stores for the backward pass.
+
+    `fused` refers to the forward pass in `packed_decoder`.
+    """
     config = model.config.get_text_config()
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
-    numbers = tokens * config.num_hidden_layers * (18 * hidden + 5 * inner)  # measured on models from the Qwen3 family
-    return int(numbers * model.dtype.itemsize)
+    numbers = 18 * hidden + 5 * inner  # measured on models from the Qwen3 family
+    if fused:
+        dim = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
+        # Twice the sum and the norm, raw and rotated queries and keys, values and outputs; gate, up and their product.
+        numbers = 5 * hidden + (4 * config.num_attention_heads + 4 * config.num_key_value_heads) * dim + 3 * inner
+    return int(tokens * config.num_hidden_layers * numbers * model.dtype.itemsize)
 
 
-def should_recompute(model: Any, tokens: int) -> bool:
-    """Return whether the activations for a pass over `tokens` tokens exceed the limit for the model's device."""
+def should_recompute(model: Any, tokens: int, *, fused: bool = False, reserved: int = 0) -> bool:
+    """Return whether the activations for a pass over `tokens` tokens exceed the limit for the model's device.
+
+    On a GPU, the limit is a fraction of the memory that is free, less the `reserved` bytes that the update will
+    allocate.
+    """
     device = torch.device(model.device)
     limit = CPU_LIMIT
     if device.type == "cuda":
-        limit = int(GPU_FRACTION * torch.cuda.get_device_properties(device).total_memory)
-    return activation_bytes(model, tokens) > limit
+        free = torch.cuda.mem_get_info(device)[0]
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        limit = int(GPU_FRACTION * (free + cached - reserved))
+    return activation_bytes(model, tokens, fused=fused) > limit

@@ -76,7 +76,7 @@ class Optimizer:
     """One or two torch optimizers behind one interface, with separate learning rates for the model and the critic.
 
     Weights in a lower precision than float32 have float32 master copies, which accumulate small updates and gradients
-    from micro-batches.
+    from micro-batches. With `offload`, all weights have master copies in main memory, and they are updated there.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Optimizer:
         *,
         weight_decay: float,
         critic_body: nn.Module | None = None,
+        offload: bool = False,
     ) -> None:
+        self._offload = offload
         matrices: list[Tensor] = []
         rest: list[Tensor] = []
         embeddings = {
@@ -112,12 +114,17 @@ class Optimizer:
         ]
         adam = [group for group in groups if group["params"]]
         if adam:
-            self.parts.append(torch.optim.AdamW(adam, lr=0.0, weight_decay=weight_decay, betas=(0.9, 0.95)))
+            # The fused implementation needs no temporary copies of the parameters and reads each of them once.
+            fused = offload or all(p.is_cuda for group in adam for p in group["params"])
+            self.parts.append(
+                torch.optim.AdamW(adam, lr=0.0, weight_decay=weight_decay, betas=(0.9, 0.95), fused=fused or None)
+            )
 
     def _master(self, p: nn.Parameter) -> Tensor:
-        if p.dtype == torch.float32:
+        offload = self._offload and p.is_cuda
+        if p.dtype == torch.float32 and not offload:
             return p
-        master = p.detach().float().requires_grad_(True)
+        master = p.detach().to("cpu" if offload else p.device, torch.float32).requires_grad_(True)
         self._masters.append((p, master))
         return master
 
@@ -133,6 +140,22 @@ class Optimizer:
             for group in part.param_groups:
                 group["lr"] = rates.get(group.get("part", "model"), lr)
 
+    def unallocated_bytes(self) -> int:
+        """Return the number of bytes on the weights' device that the next update will allocate."""
+        total = 0
+        for p, master in self._masters:
+            total += 0 if p.grad is not None else p.numel() * p.itemsize
+            if master.device == p.device:
+                total += 0 if master.grad is not None else 4 * p.numel()
+        own = {id(master) for _, master in self._masters}
+        for part in self.parts:
+            copies = 1 if isinstance(part, Muon) else 2
+            for p in (p for group in part.param_groups for p in group["params"]):
+                if p.is_cuda or not self._offload:
+                    total += 0 if part.state.get(p) else 4 * copies * p.numel()
+                    total += 0 if p.grad is not None or id(p) in own else 4 * p.numel()
+        return total
+
     def zero_grad(self) -> None:
         for part in self.parts:
             part.zero_grad(set_to_none=True)
@@ -143,7 +166,10 @@ class Optimizer:
         """Add a micro-batch's gradients to those of the master copies."""
         for p, master in self._masters:
             if p.grad is not None:
-                master.grad = p.grad.float() if master.grad is None else master.grad.add_(p.grad)
+                if master.grad is None:
+                    master.grad = p.grad.to(master.device, torch.float32)
+                else:
+                    master.grad.add_(p.grad.to(master.device))
                 p.grad = None
 
     def clip_grad_norm(self, max_norm: float) -> float:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import default_model
@@ -25,13 +24,14 @@ from palestra.engines.local.transformers_runner import TransformersRunner
 from palestra.engines.model_folders import model_folder
 from palestra.engines.registry import get_engine
 from palestra.errors import BadValue
-from palestra.training import adapters, distributed, memory
-from palestra.training.batch import MicroBatch
+from palestra.training import adapters, distributed, memory, packed_decoder
+from palestra.training.batch import Layout, MicroBatch
 from palestra.training.config import TrainConfig
 from palestra.training.critic import critic_body, critic_head
+from palestra.training.fused_ops import is_large, ops_for
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
+from palestra.training.token_logprobs import Scaling, token_logprobs
 
-LOGITS_BLOCK = 1 << 25  # maximum number of logits per block; with several blocks, the backward pass recomputes them
 CRITIC_RANK = 16  # rank of a critic's LoRA adapters if the policy has none
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
 
@@ -67,12 +67,15 @@ class Policy(nn.Module):
         width = model.config.get_text_config().hidden_size
         self.critic = critic_head(width).to(model.device) if critic else None
         self.critic_body = critic_body  # computes the critic's features; None: the policy's hidden states
-        if recompute != "off":
-            memory.enable_recompute(model)
-            if critic_body is not None:
-                memory.enable_recompute(critic_body)
+        memory.patch_layers(model)
+        if critic_body is not None:
+            memory.patch_layers(critic_body)
         # Reason why this model supports neither shared prefixes nor packing; None if it supports them.
         self.separate: str | None = TransformersRunner.unsupported_reason(model)
+        # Whether the forward pass in `packed_decoder` supports this model.
+        self.packable = packed_decoder.unsupported_reason(model) is None
+        self.ops = ops_for(model)
+        self.reserved_bytes: Callable[[], int] = lambda: 0  # memory that the optimizer will allocate during the update
 
     @property
     def device(self) -> torch.device:
@@ -86,6 +89,14 @@ class Policy(nn.Module):
     def sampler(self) -> Any:
         """The full transformers model that the engine samples from."""
         return self.model if self._sampler[0] is None else self._sampler[0]
+
+    def layout(self, packing: bool | None) -> Layout:
+        """Return the layout of micro-batches; None packs the samples of a large model on a GPU if it needs no mask."""
+        if packing is None:
+            packing = self.packable and is_large(self.model)
+        if not packing:
+            return "padded"
+        return "flat" if self.device.type == "cuda" and self.packable else "rows"
 
     def separate_sampler(self) -> None:
         """Create a separate copy of the weights for the engine, which only `update_sampler` changes."""
@@ -125,10 +136,17 @@ class Policy(nn.Module):
         """Implement `score`, which calls the module rather than this method so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
             hidden = self._hidden(batch, getattr(self.model, self.model.base_model_prefix))
-        row, column = batch.mask.nonzero(as_tuple=True)
+        row, column = batch.targets
         # The hidden state at position t - 1 predicts token t.
-        logprobs, entropies = self._logprobs(
-            hidden[row, column - 1], batch.ids[row, column], entropy=entropy, entropy_gradient=entropy_gradient
+        places = row * hidden.shape[1] + column - 1
+        config = self.model.config.get_text_config()
+        logprobs, entropies = token_logprobs(
+            self.model.get_output_embeddings(),
+            hidden.flatten(0, 1).index_select(0, places),
+            batch.ids[row, column],
+            Scaling(self.temperature, getattr(config, "final_logit_softcapping", None)),
+            entropy=entropy,
+            entropy_gradient=entropy_gradient,
         )
         empty = torch.zeros(batch.ids.shape, device=hidden.device)
         critic_values = None
@@ -148,40 +166,11 @@ class Policy(nn.Module):
             critic_values,
         )
 
-    def _logprobs(
-        self, hidden: Tensor, ids: Tensor, *, entropy: bool, entropy_gradient: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return log-probs [N] and entropies [N] of the tokens predicted from the hidden states [N, width]."""
-        config = self.model.config.get_text_config()
-        cap = getattr(config, "final_logit_softcapping", None)
-        head = self.model.get_output_embeddings()
-
-        def block(hidden: Tensor, ids: Tensor) -> tuple[Tensor, Tensor | None]:
-            logits = head(hidden).float()
-            if cap is not None:
-                logits = torch.tanh(logits / cap) * cap
-            if self.temperature != 1.0:
-                logits = logits / self.temperature
-            logprobs = logits.log_softmax(-1)
-            chosen = logprobs.gather(-1, ids[:, None])[:, 0]
-            if not entropy:
-                return chosen, None
-            logprobs = logprobs if entropy_gradient else logprobs.detach()
-            return chosen, -(logprobs.exp() * logprobs).sum(-1)
-
-        size = max(1, LOGITS_BLOCK // config.vocab_size)
-        if len(ids) <= size:
-            return block(hidden, ids)
-        parts = [
-            checkpoint(block, *part, use_reentrant=False, preserve_rng_state=False)
-            for part in zip(torch.split(hidden, size), torch.split(ids, size), strict=True)
-        ]
-        chosen = torch.cat([part[0] for part in parts])
-        return chosen, torch.cat([part[1] for part in parts]) if entropy else None
-
     def _hidden(self, batch: MicroBatch, body: Any) -> Tensor:
         """Return the hidden states of the last layer, [B, T, width]."""
-        if not (batch.shared or batch.packed):
+        if batch.layout == "flat":
+            return packed_decoder.hidden_states(batch, body, self.ops)
+        if not (batch.shared or batch.layout == "rows"):
             attention = batch.attention.long()
             plain: Tensor = body(input_ids=batch.ids, attention_mask=attention, use_cache=False).last_hidden_state
             return plain
@@ -213,8 +202,10 @@ class Policy(nn.Module):
         return torch.zeros(mask.shape, dtype=self.model.dtype, device=mask.device).masked_fill_(~mask, low)
 
     def _recomputes(self, batch: MicroBatch) -> bool:
-        if self.recompute == "auto":
-            return memory.should_recompute(self.model, batch.ids.numel())
+        if self.recompute == "auto" and torch.is_grad_enabled():
+            fused = batch.layout == "flat"
+            tokens = batch.ids.numel() + batch.shared
+            return memory.should_recompute(self.model, tokens, fused=fused, reserved=self.reserved_bytes())
         return self.recompute == "on"
 
     def frozen(self) -> Policy:
@@ -282,6 +273,8 @@ def load_policy(
     kind = config.algorithm.critic if isinstance(config.algorithm, PolicyGradient) else "head"
     if kind == "lora" and several:
         raise BadValue("--critic lora runs in one process, because it shares the policy's weights; use --critic model")
+    if config.optimizer.offload and several:
+        raise BadValue("--offload-optimizer runs in one process; with several, FSDP divides the optimizer's state")
     body = critic_body(loaded, kind, rank=config.model.lora_rank or CRITIC_RANK, seed=config.run.seed)
     sampler = None
     if config.model.lora_rank:
@@ -311,7 +304,7 @@ def load_policy(
         )
     if config.sampling.asynchronous:
         policy.separate_sampler()
-    if config.optimizer.packing and policy.separate is not None:
+    if policy.layout(config.optimizer.packing) == "rows" and policy.separate is not None:
         raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")
     if context is not None and several:
         distributed.shard(policy, memory.transformer_layers(policy), policy.device, context)

@@ -282,10 +282,16 @@ class OptimizerConfig(Section):
     token_budget: int = option(
         16384, "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
     )
-    packing: bool = option(
+    packing: bool | None = option(
+        None,
+        "Pack samples into one row instead of padding them; only models with standard attention support this "
+        "(default: yes on a GPU for Llama-family models with at least 50M parameters, no otherwise).",
+    )
+    offload: bool = option(
         False,
-        "Pack several short samples into one row instead of padding them; only models with standard "
-        "attention support this.",
+        "Keep the optimizer's state and float32 weights in main memory and update them on the CPU, which saves 16 "
+        "bytes of GPU memory per trained weight and makes updates slower.",
+        flag="offload_optimizer",
     )
 
 
@@ -389,9 +395,9 @@ class RunConfig(Section):
         "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
     )
     tf32: bool = option(
-        False,
+        True,
         "On a GPU, multiply float32 matrices with TF32, which is several times faster and accurate to about three "
-        "digits; bfloat16 models do not need it.",
+        "digits; bfloat16 models do not use it. Turn it off to compare results exactly.",
     )
     threads: int = option(
         0,

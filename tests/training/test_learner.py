@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from palestra.algorithms import Episode, turn_gae
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
-from palestra.training import policy as model_module
+from palestra.training import token_logprobs
 from palestra.training.batch import micro_batches
 from palestra.training.learner import Learner
 from palestra.training.precompute import final_values, precompute, to_episodes
@@ -93,7 +93,7 @@ def test_prefixes_are_shared_and_rows_are_packed() -> None:
 def test_logits_computed_in_blocks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     trajectories = batch(5)
     plain = learned(trajectories, algorithm="rebn", entropy=0.1)
-    monkeypatch.setattr(model_module, "LOGITS_BLOCK", 1)  # one token per block
+    monkeypatch.setattr(token_logprobs, "LOGITS_BLOCK", 1)  # one token per block
     same(plain, learned(trajectories, algorithm="rebn", entropy=0.1))
 
 

@@ -1,0 +1,83 @@
+"""Forward pass of Llama-family models over a packed row, with gradients.
+
+It uses the modules and parameters of a transformers model, so adapters, FSDP and recomputation work as in the model's
+own forward pass. It is faster on a GPU: there is no padding, attention needs no mask, and the operations between
+matrix products are fused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from palestra.engines.local import loading
+from palestra.engines.local.decoder import SUPPORTED_MODELS, SUPPORTED_ROPE
+from palestra.training.batch import MicroBatch
+from palestra.training.fused_ops import Ops, parallel_linear
+from palestra.training.packed_attention import DocumentPlan, attend, plan
+
+
+def unsupported_reason(model: Any) -> str | None:
+    """Return why this forward pass cannot replace that of a transformers model, or None if it can."""
+    if type(model).__name__ not in SUPPORTED_MODELS or not type(model).__module__.startswith("transformers.models."):
+        return f"{type(model).__name__} is not in the Llama family"
+    if loading.layer_windows(model) is None or loading.rope_type(model) not in SUPPORTED_ROPE:
+        return "unsupported layer types or position embeddings"
+    if hasattr(model.model.embed_tokens, "embed_scale"):
+        return "its embeddings are scaled"
+    if any("SiLU" not in type(layer.mlp.act_fn).__name__ for layer in model.model.layers):
+        return "its activation function is not SiLU"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """Inputs that are the same for all layers."""
+
+    documents: DocumentPlan
+    cos: Tensor  # [T, dim]
+    sin: Tensor
+    ops: Ops
+
+
+def hidden_states(batch: MicroBatch, body: Any, ops: Ops) -> Tensor:
+    """Return the last layer's normalized hidden states [1, T, width] for a micro-batch in the layout "flat"."""
+    shared, device = batch.shared, batch.ids.device
+    ids = torch.cat((batch.prefix, batch.ids), 1)
+    positions = torch.cat((torch.arange(shared, device=device)[None], batch.positions), 1)
+    x = body.embed_tokens(ids)[0]
+    cos, sin = body.rotary_emb(x, positions)
+    documents = plan([len(sample) - shared for sample in batch.samples], shared, device)
+    inputs = LayerInputs(documents, cos[0], sin[0], ops)
+    delta: Tensor | None = None  # output of the previous layer, not yet added to x
+    windows = loading.layer_windows(body) or {}
+    kinds = getattr(body.config, "layer_types", None) or list(windows) * len(body.layers)
+    for layer, kind in zip(body.layers, kinds, strict=True):
+        x, delta = layer(x, delta, inputs, windows[kind], implementation=decoder_layer)
+    hidden = _add_norm(x, delta, body.norm, ops)[1]
+    return hidden[None, shared:]
+
+
+def decoder_layer(
+    layer: Any, x: Tensor, delta: Tensor | None, inputs: LayerInputs, window: int | None
+) -> tuple[Tensor, Tensor]:
+    """Run one transformer block. Returns the residual stream without the output of the MLP, and that output."""
+    attention, mlp, ops = layer.self_attn, layer.mlp, inputs.ops
+    x, normed = _add_norm(x, delta, layer.input_layernorm, ops)
+    projections = parallel_linear(normed, (attention.q_proj, attention.k_proj, attention.v_proj))
+    q, k, v = (projection.unflatten(-1, (-1, attention.head_dim)) for projection in projections)
+    norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else ()
+    eps = norms[0].variance_epsilon if norms else 0.0
+    q, k = ops.rotate(q, k, *([norm.weight for norm in norms] or (None, None)), inputs.cos, inputs.sin, eps)
+    context = attend(q, k, v, inputs.documents, window=window, scale=attention.scaling)
+    x, normed = _add_norm(x, attention.o_proj(context), layer.post_attention_layernorm, ops)
+    return x, mlp.down_proj(ops.gate(*parallel_linear(normed, (mlp.gate_proj, mlp.up_proj))))
+
+
+def _add_norm(x: Tensor, delta: Tensor | None, norm: Any, ops: Ops) -> tuple[Tensor, Tensor]:
+    if delta is None:
+        return x, ops.rms_norm(x, norm.weight, norm.variance_epsilon)
+    return ops.add_rms_norm(x, delta, norm.weight, norm.variance_epsilon)
