@@ -1,0 +1,299 @@
+"""Measure a training step on a GPU: packed and padded micro-batches, beside a bare Hugging Face forward and backward.
+
+Models have random weights in Qwen3 shapes; conversations are random tokens in turns of 256. Prints a Markdown table per
+section and writes all numbers to `--out`. `--device cpu --shapes tiny` runs the same code with a tiny model, without
+meaningful timings.
+
+  step     seconds per step (advantages, forward, backward, update; median of three) and share of the peak by 6ND,
+           where N counts all parameters (tied embeddings once) and D all tokens
+  ragged   the same for conversations with lengths between a quarter of the maximum and the maximum
+  hf       forward and backward of the transformers model with its own loss, on padded micro-batches of the same size
+  exact    loss and gradient of the packed float32 step compared with the padded step
+  memory   peak memory of a full fine-tuning step of the 4B shape, also with the optimizer's state in main memory
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+from math import log
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+PEAK_FLOPS = 790e12  # bf16 matrix product measured on an H200
+TURN = 256  # tokens per turn
+SHAPES: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 128},
+    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
+    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
+    "4B": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
+}  # fmt: skip
+SECTIONS = ("step", "ragged", "hf", "exact", "memory")
+
+
+def make_model(shape: str, device: str, dtype: str, **changes: int) -> Any:
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {
+        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960,
+        "tie_word_embeddings": True, "eos_token_id": None, "bos_token_id": None, "pad_token_id": None,
+    }  # fmt: skip
+    config = transformers.Qwen3Config(**{**settings, **SHAPES[shape], **changes})
+    auto: Any = transformers.AutoModelForCausalLM  # untyped
+    with torch.device(device):
+        return auto.from_config(config, dtype=getattr(torch, dtype)).eval()
+
+
+def make_learner(model: Any, args: argparse.Namespace, **options: Any) -> Any:
+    from palestra.training.learner import Learner
+    from palestra.training.policy import Policy
+    from palestra.training.recipe import from_mapping
+
+    config = from_mapping(
+        {"env": "game:GuessTheNumber-v0-easy", "model": "pretrained", "device": args.device, "optimizer": "adamw",
+         "token_budget": args.token_budget, "gradient_checkpointing": args.recompute,
+         "max_kl": 0.0, **options}
+    )  # fmt: skip
+    return Learner(Policy(model, None, recompute=args.recompute), config)
+
+
+def conversation(index: int, tokens: int, vocabulary: int, share: float) -> Any:
+    """Return an episode with `tokens` tokens, in turns whose last part is sampled."""
+    from palestra.rollout.types import Trajectory, Turn
+    from palestra.types import Action, Call
+
+    rng = Random(index)
+    turns = []
+    context: list[int] = []
+    while len(context) < tokens:
+        size = min(TURN, tokens - len(context))
+        sampled = max(1, min(size - 1, round(size * share)))
+        context = context + rng.choices(range(vocabulary), k=size - sampled)
+        reply = rng.choices(range(vocabulary), k=sampled)
+        call = Call(prompt_ids=context, ids=reply, logprobs=[-log(vocabulary)] * sampled, finish="stop", version=0)
+        turns.append((call, rng.random()))
+        context = context + reply
+    return Trajectory(
+        env_id="game:GuessTheNumber-v0-easy", kwargs={}, seed=index, group=index, member=0, final_observation="",
+        success=True,
+        turns=tuple(
+            Turn(observation="", action=Action(text="", calls=(call,)), reward=reward, terminated=i == len(turns) - 1,
+                 truncated=False, info={}, agent_seconds=0.0, env_seconds=0.0)
+            for i, (call, reward) in enumerate(turns)
+        ),
+    )  # fmt: skip
+
+
+def episodes(count: int, length: int, vocabulary: int, share: float, *, ragged: bool) -> list[Any]:
+    rng = Random(count + length)
+    lengths = [rng.randint(length // 4, length) if ragged else length for _ in range(count)]
+    return [conversation(i, tokens, vocabulary, share) for i, tokens in enumerate(lengths)]
+
+
+def synchronize(device: str) -> None:
+    import torch
+
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def peak_memory(device: str) -> float:
+    import torch
+
+    return torch.cuda.max_memory_allocated() / 1e9 if device != "cpu" else 0.0
+
+
+def parameters(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def measure_step(
+    model: Any, trajectories: list[Any], args: argparse.Namespace, *, packing: bool, offload: bool = False
+) -> dict[str, Any]:
+    """Return the time of whole training steps; the first one, which compiles kernels, is reported separately."""
+    import torch
+
+    from palestra.training.step import reinforcement_step
+
+    learner = make_learner(model, args, packing=packing, offload_optimizer=offload)
+    if args.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    times = []
+    for step in range(1 + args.runs):
+        started = perf_counter()
+        metrics = reinforcement_step(learner, trajectories, step)
+        synchronize(args.device)
+        times.append(perf_counter() - started)
+    last = [t.turns[-1].action.calls[-1] for t in trajectories]
+    tokens = sum(len(call.prompt_ids) + len(call.ids) for call in last)
+    seconds = statistics.median(times[1:])
+    return {"layout": "packed" if packing else "padded", "seconds": seconds, "tokens_per_s": tokens / seconds,
+            "share_of_peak": 6 * parameters(model) * tokens / seconds / PEAK_FLOPS, "first_step_s": times[0],
+            "peak_gb": peak_memory(args.device), "grad_norm": metrics["grad_norm"], "times": times}  # fmt: skip
+
+
+def measure_hf(model: Any, count: int, length: int, args: argparse.Namespace, *, recompute: bool) -> dict[str, Any]:
+    """Return the time of the model's own forward and backward pass over all conversations, without an update."""
+    import torch
+
+    rows = max(1, args.token_budget // length)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(model.config.vocab_size, (count, length), generator=generator).to(model.device)
+    model.train()
+    model.config.use_cache = False
+    if recompute:
+        model.gradient_checkpointing_enable()
+    times = []
+    if args.device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(1 + args.runs):
+        started = perf_counter()
+        for part in ids.split(rows):
+            model(input_ids=part, labels=part, use_cache=False).loss.backward()
+        synchronize(args.device)
+        times.append(perf_counter() - started)
+        model.zero_grad(set_to_none=True)
+    if recompute:
+        model.gradient_checkpointing_disable()
+    model.eval()
+    seconds, tokens = statistics.median(times[1:]), ids.numel()
+    return {"conversations": count, "length": length, "recompute": recompute, "seconds": seconds,
+            "tokens_per_s": tokens / seconds, "share_of_peak": 6 * parameters(model) * tokens / seconds / PEAK_FLOPS,
+            "peak_gb": peak_memory(args.device)}  # fmt: skip
+
+
+def measure_exact(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Compare loss and gradient of the packed and the padded float32 step on ragged conversations."""
+    import copy
+
+    import torch
+
+    from palestra.training.step import reinforcement_step
+
+    torch.set_float32_matmul_precision("highest")
+    model = make_model(args.shapes[0], args.device, "float32", num_hidden_layers=4)
+    trajectories = episodes(12, args.exact_length, model.config.vocab_size, 0.5, ragged=True)
+    losses, gradients = [], []
+    for packing in (False, True):
+        learner = make_learner(copy.deepcopy(model), args, packing=packing, max_grad_norm=1e9, entropy=0.01)
+        losses.append(reinforcement_step(learner, trajectories, 0)["loss"])
+        gradients.append([p.grad.detach().clone() for p in learner.optimizer.parameters if p.grad is not None])
+        del learner
+    size = sum(grad.double().square().sum() for grad in gradients[0]).sqrt()
+    difference = sum((a - b).double().square().sum() for a, b in zip(*gradients, strict=True)).sqrt()
+    loss_error = abs(losses[1] - losses[0]) / abs(losses[0])
+    return [{"loss": losses[0], "loss_error": loss_error, "gradient_error": (difference / size).item()}]
+
+
+def measure_memory(args: argparse.Namespace) -> list[dict[str, Any]]:
+    shape = "tiny" if args.device == "cpu" else args.memory_shape
+    model = make_model(shape, args.device, args.dtype)
+    trajectories = episodes(4, args.memory_length, model.config.vocab_size, 0.25, ragged=False)
+    one = argparse.Namespace(**{**vars(args), "runs": 1})
+    rows = []
+    for offload in args.offload:
+        result = measure_step(model, trajectories, one, packing=True, offload=bool(offload))
+        rows.append({"shape": shape, "conversations": 4, "length": args.memory_length, "offload": offload, **result})
+        print(rows[-1], flush=True)
+        release(args.device)
+    return rows
+
+
+def table(title: str, rows: list[dict[str, Any]]) -> None:
+    keys = [key for key in {key: None for row in rows for key in row} if not isinstance(rows[0].get(key), list)]
+    print(f"\n{title}\n\n| {' | '.join(keys)} |\n|{'---|' * len(keys)}")
+    for row in rows:
+        cells = (f"{row[key]:.4g}" if isinstance(row.get(key), float) else str(row.get(key)) for key in keys)
+        print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def release(device: str) -> None:
+    import torch
+
+    gc.collect()
+    if device != "cpu":
+        torch.cuda.empty_cache()
+
+
+def run_shape(shape: str, args: argparse.Namespace, numbers: dict[str, Any]) -> None:
+    model = make_model(shape, args.device, args.dtype)
+    vocabulary = model.config.vocab_size
+    cases = [(int(count), int(length)) for count, length in (case.split("x") for case in args.cases)]
+    for section in ("step", "ragged"):
+        if section not in args.sections:
+            continue
+        rows = []
+        for count, length in cases:
+            for share in args.loss_shares:
+                trajectories = episodes(count, length, vocabulary, share, ragged=section == "ragged")
+                for packing in args.packing:
+                    result = measure_step(model, trajectories, args, packing=packing == "packed")
+                    rows.append({"conversations": count, "length": length, "loss_tokens": share, **result})
+                    print(rows[-1], flush=True)
+                    release(args.device)
+        numbers[f"{section} {shape}"] = rows
+        table(f"{section}, {shape}", rows)
+    if "hf" in args.sections:
+        numbers[f"hf {shape}"] = []
+        for count, length in cases:
+            for recompute in args.hf_recompute:
+                numbers[f"hf {shape}"].append(measure_hf(model, count, length, args, recompute=bool(recompute)))
+                release(args.device)
+        table(f"hf, {shape}", numbers[f"hf {shape}"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--shapes", nargs="+", default=["0.6B", "1.7B"], choices=list(SHAPES))
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=SECTIONS)
+    parser.add_argument("--cases", nargs="+", default=["128x2048", "32x8192"], help="Number x length of conversations.")
+    parser.add_argument("--loss-shares", type=float, nargs="+", default=[0.25, 1.0], help="Shares of sampled tokens.")
+    parser.add_argument("--packing", nargs="+", default=["packed", "padded"], choices=("packed", "padded"))
+    parser.add_argument("--token-budget", type=int, default=16384)
+    parser.add_argument("--recompute", default="auto", choices=("auto", "on", "off"))
+    parser.add_argument("--hf-recompute", type=int, nargs="+", default=[0, 1], help="Without (0) and with (1).")
+    parser.add_argument("--offload", type=int, nargs="+", default=[0, 1], help="Without (0) and with (1).")
+    parser.add_argument("--exact-length", type=int, default=1024)
+    parser.add_argument("--memory-shape", default="4B", choices=list(SHAPES))
+    parser.add_argument("--memory-length", type=int, default=8192)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=None, help="Write all numbers to this JSON file.")
+    args = parser.parse_args()
+    import torch
+
+    numbers: dict[str, Any] = {"torch": torch.__version__}
+    if args.device != "cpu":
+        numbers["device"] = torch.cuda.get_device_name()
+        torch.backends.cuda.enable_cudnn_sdp(False)  # as the engine does
+    for shape in args.shapes:
+        if {"step", "ragged", "hf"} & set(args.sections):
+            run_shape(shape, args, numbers)
+            release(args.device)
+        if args.out is not None:
+            args.out.write_text(json.dumps(numbers, indent=1))
+    for section, measure in (("exact", measure_exact), ("memory", measure_memory)):
+        if section in args.sections:
+            numbers[section] = measure(args)
+            table(section, numbers[section])
+            release(args.device)
+    if args.out is not None:
+        args.out.write_text(json.dumps(numbers, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
