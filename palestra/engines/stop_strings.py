@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+# Modules of the methods `decode` and `_decode` in transformers' fast tokenizers, in versions 5 and 4.
+FAST_DECODERS = [
+    ["transformers.tokenization_utils_base", "transformers.tokenization_utils_tokenizers"],
+    ["transformers.tokenization_utils_base", "transformers.tokenization_utils_fast"],
+]
 SLACK = 8  # maximum number of tokens that decode to an empty string (partial characters, word-start markers)
 
 
@@ -28,6 +34,15 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """Return the text before the first stop string, and whether there is one."""
     positions = [at for stop in stops if (at := text.find(stop)) >= 0]
     return (text[: min(positions)], True) if positions else (text, False)
+
+
+def decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
+    """Return the fastest function that returns the same text as `text_of`."""
+    methods = [getattr(tokenizer, name, None) for name in ("decode", "_decode")]
+    owners = [getattr(method, "__module__", "") for method in methods]
+    if owners not in FAST_DECODERS or tokenizer.clean_up_tokenization_spaces:
+        return partial(text_of, tokenizer)
+    return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=False)  # the methods only add checks
 
 
 def text_of(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any, Unpack
 
 from palestra.agents.base import Agent
+from palestra.rollout.heap import frozen_heap
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.progress import Progress
 from palestra.rollout.stream import EnvSource, RolloutOptions, Stream
@@ -45,9 +46,15 @@ async def collect(
     and if an env crashes or hangs (see `step_timeout`), only its episode fails and is retried. The same seeds yield the
     same episodes on every backend. See `RolloutOptions` for all options.
     """
+    with frozen_heap():  # includes the preparation of the tasks and the metrics
+        return await _collect(Stream(agent, env, options), progress, on_trajectory)
+
+
+async def _collect(
+    stream: Stream, progress: bool, on_trajectory: Callable[[Trajectory], object] | None
+) -> RolloutResult:
     result = RolloutResult()
     started = perf_counter()
-    stream = Stream(agent, env, options)
     display = Progress(len(stream.tasks)) if progress else None
     try:
         async with stream:

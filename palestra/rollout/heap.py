@@ -13,32 +13,38 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _users = 0  # number of `frozen_heap` blocks that are active
-_thresholds: tuple[int, int, int] | None = None  # Python's thresholds before these blocks, if they changed them
+_previous: tuple[int, int, int] = gc.get_threshold()  # Python's thresholds before these blocks
+_frozen = False  # whether these blocks froze the heap
 
-YOUNG_OBJECTS = 50_000  # number of new objects after which Python looks for garbage among them (by default: 700)
+# Number of new objects after which Python looks for garbage among them (by default 700), and number of such collections
+# after which it also looks among older objects (by default 10).
+THRESHOLDS = 50_000, 50
 
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
     """Inside the block, collect garbage less often and only among new objects; blocks may be nested.
 
-    Objects that are no longer used are freed as usual, unless they are part of reference cycles. Does nothing if the
-    process has called `gc.freeze` itself.
+    Objects that are no longer used are freed as usual, unless they are part of reference cycles. If the process has
+    called `gc.freeze` itself, collections are only less frequent.
     """
-    global _users, _thresholds
+    global _users, _previous, _frozen
     with _lock:
         _users += 1
-        if _users == 1 and gc.get_freeze_count() == 0:
-            _thresholds = gc.get_threshold()
-            young, *older = _thresholds
-            gc.set_threshold(max(young, YOUNG_OBJECTS) if young else 0, *older)  # 0 disables the collector
-            gc.freeze()
+        if _users == 1:
+            _previous = gc.get_threshold()
+            if _previous[0]:  # 0 disables the collector
+                gc.set_threshold(*map(max, _previous, THRESHOLDS), _previous[2])
+            if gc.get_freeze_count() == 0:
+                gc.freeze()
+                _frozen = True
     try:
         yield
     finally:
         with _lock:
             _users -= 1
-            if _users == 0 and _thresholds is not None:
-                gc.set_threshold(*_thresholds)
-                gc.unfreeze()
-                _thresholds = None
+            if _users == 0:
+                gc.set_threshold(*_previous)
+                if _frozen:
+                    gc.unfreeze()
+                    _frozen = False

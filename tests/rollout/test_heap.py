@@ -7,7 +7,7 @@ import gc
 
 from palestra.agents import RandomAgent
 from palestra.rollout import stream
-from palestra.rollout.heap import YOUNG_OBJECTS, frozen_heap
+from palestra.rollout.heap import THRESHOLDS, frozen_heap
 
 
 def test_existing_objects_are_not_collected_until_the_last_block_ends() -> None:
@@ -15,17 +15,17 @@ def test_existing_objects_are_not_collected_until_the_last_block_ends() -> None:
     with frozen_heap():
         with frozen_heap():
             assert gc.get_freeze_count() > 1000
-        assert gc.get_threshold() == (YOUNG_OBJECTS, *before[1:])
+        assert gc.get_threshold() == (*THRESHOLDS, before[2])
         assert gc.get_freeze_count() > 1000
     assert gc.get_freeze_count() == 0
     assert gc.get_threshold() == before
 
 
-def test_the_settings_of_a_process_that_froze_its_heap_are_kept() -> None:
+def test_the_heap_of_a_process_that_froze_it_stays_frozen() -> None:
     gc.freeze()
     try:
         with frozen_heap():
-            assert gc.get_threshold()[0] != YOUNG_OBJECTS
+            assert gc.get_threshold()[:2] == THRESHOLDS
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.engines.base import Completion, PolicyEngine, Sampling, Weights
 from palestra.engines.local.admission import QUIET_ROUNDS, AdmissionGate
-from palestra.engines.stop_strings import StopStrings, cut, text_of
+from palestra.engines.stop_strings import StopStrings, cut, decoder
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
 
@@ -95,6 +95,7 @@ class LocalEngine(PolicyEngine):
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
         self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
+        self._text_of = decoder(self.tokenizer)
         self._all_stop_ids = lru_cache(maxsize=64)(self._stop_ids.union)
         self._vocabulary = loading.vocabulary_size(self.model)
         on_cpu = self._device.type == "cpu"
@@ -288,13 +289,13 @@ class LocalEngine(PolicyEngine):
         if self.tokenizer is None:
             return ""
         if len(ids) > SHORT_REPLY:
-            return text_of(self.tokenizer, ids)
+            return self._text_of(ids)
         key = tuple(ids)
         text = self._texts.get(key)
         if text is None:
             if len(self._texts) >= MAX_TEXTS:
                 self._texts.clear()
-            text = self._texts[key] = text_of(self.tokenizer, ids)
+            text = self._texts[key] = self._text_of(ids)
         return text
 
     def _submit(self, request: GenerationRequest) -> None:
