@@ -59,8 +59,9 @@ def write_model(shape: str, folder: Path, device: str) -> None:
     from palestra.engines.default_model import default_tokenizer
 
     tokenizer = default_tokenizer()
-    ids = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    config = transformers.Qwen3Config(tie_word_embeddings=True, **ids, **SHAPES[shape])
+    settings: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    settings |= {"bos_token_id": None, "tie_word_embeddings": True, **SHAPES[shape]}
+    config = transformers.Qwen3Config(**settings)
     auto: Any = transformers.AutoModelForCausalLM  # untyped
     torch.manual_seed(0)
     with torch.device(device):
@@ -103,7 +104,8 @@ def measure(shape: str, args: argparse.Namespace, folder: Path) -> dict[str, Any
         rows = asyncio.run(run_steps(trainer, args.steps))
     finally:
         trainer.metrics.close()
-    return summary(shape, episodes, trainer.engine.runner, rows)
+    engine: Any = trainer.engine
+    return summary(shape, episodes, engine.runner, rows)
 
 
 def summary(shape: str, episodes: int, runner: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

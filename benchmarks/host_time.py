@@ -38,7 +38,8 @@ from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.rollout import collect
 from palestra.seeding import child_seed
 
-GAME, KWARGS = "game:GuessTheNumber-v0-hard", {"partial_credit": True, "success_reward": 2.0}
+GAME = "game:GuessTheNumber-v0-hard"
+KWARGS: dict[str, Any] = {"partial_credit": True, "success_reward": 2.0}
 LIMITS = {"turn": 2.0, "token": 8.0}  # Palestra's CPU time / the bare loop's
 SHORT, LONG = 4, 68  # tokens per reply
 HEADER, FOOTER = "<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"

@@ -34,7 +34,8 @@ def frozen_heap() -> Iterator[None]:
         if _users == 1:
             _previous = gc.get_threshold()
             if _previous[0]:  # 0 disables the collector
-                gc.set_threshold(*map(max, _previous, THRESHOLDS), _previous[2])
+                young, middle, old = _previous
+                gc.set_threshold(max(young, THRESHOLDS[0]), max(middle, THRESHOLDS[1]), old)
             if gc.get_freeze_count() == 0:
                 gc.freeze()
                 _frozen = True

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
+
+import pytest
 
 from palestra.agents import RandomAgent
 from palestra.rollout import stream
 from palestra.rollout.heap import THRESHOLDS, frozen_heap
+
+
+@pytest.fixture(autouse=True)
+def unfrozen() -> Iterator[None]:
+    """Unfreeze the heap, which the test process may have frozen, during a test."""
+    frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    yield
+    if frozen:
+        gc.freeze()
 
 
 def test_existing_objects_are_not_collected_until_the_last_block_ends() -> None:
@@ -23,12 +36,10 @@ def test_existing_objects_are_not_collected_until_the_last_block_ends() -> None:
 
 def test_the_heap_of_a_process_that_froze_it_stays_frozen() -> None:
     gc.freeze()
-    try:
-        with frozen_heap():
-            assert gc.get_threshold()[:2] == THRESHOLDS
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
+    with frozen_heap():
+        assert gc.get_threshold()[:2] == THRESHOLDS
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
 
 
 def test_a_stream_that_is_closed_early_restores_the_settings() -> None:

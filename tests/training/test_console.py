@@ -100,7 +100,7 @@ def test_log_lines() -> None:
 def test_the_remaining_time_is_unknown_at_the_start_and_zero_at_the_end() -> None:
     assert console.seconds_left(ROWS[:1], 20) is None
     assert console.seconds_left(ROWS, 10) == 0
-    assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-1]
+    assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-2]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
