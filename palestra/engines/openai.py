@@ -115,6 +115,7 @@ class OpenAIEngine(Engine):
         self._models: list[str] = []
         self._complete = False  # the server accepts vLLM's sampling fields
         self._limit_field = "max_tokens"
+        self._accepts_seed = True
 
     def __repr__(self) -> str:
         return f"OpenAIEngine({self.base_url!r}, {self.model!r}, {'ids' if self.tokenizer is not None else 'text'})"
@@ -227,11 +228,16 @@ class OpenAIEngine(Engine):
                 limit_field=self._limit_field,
                 complete=self._complete,
             )
+            if not self._accepts_seed:
+                body.pop("seed", None)
             response = await self._transport.send("/chat/completions", body)
             if is_context_overflow(response.status, response.error):
                 limit = smaller_limit(response.error, limit)
             elif response.status == 400 and "max_tokens" in body and "max_completion_tokens" in response.error:
                 self._limit_field = "max_completion_tokens"  # newer OpenAI models accept only this name
+            elif response.status in (400, 422) and _rejected_field(body, response.error) == "seed":
+                self._accepts_seed = False
+                _LOG.warning("%s accepts no seed; replies are not reproducible", self.base_url)
             else:
                 break
         return self._read(read_chat, response, body)
@@ -279,8 +285,8 @@ class OpenAIEngine(Engine):
         if is_context_overflow(status, error):
             return ContextFull(f"the prompt and max_tokens={self._limit(sent_body)} do not fit: {message}")
         if status in (400, 422):
-            field = next((name for name in _OPTIONAL if name in sent_body and re.search(rf"\b{name}\b", error)), None)
-            if field and _UNKNOWN_FIELD.search(error):
+            field = _rejected_field(sent_body, error)
+            if field:
                 return BadValue(f"the server does not support {field}; leave it at its default: {message}")
             return BadValue(message)
         return EngineFailed(message)
@@ -294,9 +300,11 @@ class OpenAIEngine(Engine):
     async def _detect_model(self) -> None:
         try:
             response = await self._transport.send("/models")
-        except ParsingFailed:
-            response = HttpResponse(404, None, "no list of models")  # some gateways return an HTML page for any path
-        if response.status in (401, 403):
+        except (ParsingFailed, EngineFailed) as err:  # some gateways return an HTML page or an error for any other path
+            if self.model is None and isinstance(err, EngineFailed):
+                raise
+            response = HttpResponse(404, None, "no list of models")
+        if response.status in (401, 403) and self.model is None:
             raise self._error(response, {})
         data = response.data.get("data") if isinstance(response.data, Mapping) else None
         cards = [card for card in data if isinstance(card, Mapping) and "id" in card] if isinstance(data, list) else []
@@ -371,6 +379,13 @@ def _text(tokenizer: Tokenizer, reply: ServerReply) -> str:
         return text
     at = text.find(reply.stopped_by)
     return text[:at] if at >= 0 else reply.text
+
+
+def _rejected_field(body: Mapping[str, Any], error: str) -> str | None:
+    """Return the optional field in `body` that the server's error message rejects as unknown, or None."""
+    if not _UNKNOWN_FIELD.search(error):
+        return None
+    return next((name for name in _OPTIONAL if name in body and re.search(rf"\b{name}\b", error)), None)
 
 
 def _is_unscaled(sampling: Sampling) -> bool:

@@ -12,7 +12,7 @@ from palestra.engines import Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
 from palestra.errors import BadValue, ContextFull, EngineFailed, ParsingFailed
 from palestra.types import Message
-from tests.engines.stub_server import Stub, responds_with
+from tests.engines.stub_server import Stub, rejects, responds_with
 
 HI: list[Message] = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -173,6 +173,26 @@ def test_unknown_model_raises(plain: Stub) -> None:
 def test_named_model_works_without_a_model_list(plain: Stub, response: Any) -> None:
     plain.faults["/v1/models"] = [responds_with(response)]
     assert chat(plain, model="toy").finish in ("stop", "length")
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_named_model_works_if_the_model_list_fails(plain: Stub, status: int) -> None:
+    plain.faults["/v1/models"] = [rejects(status)] * 2
+    engine = OpenAIEngine(plain.url, "toy", retries=1, backoff=0.0)
+    assert asyncio.run(engine.chat([{"role": "user", "content": "Hi"}], Sampling())).text
+
+
+def test_server_that_accepts_no_seed_gets_none(plain: Stub, caplog: pytest.LogCaptureFixture) -> None:
+    plain.faults[CHAT] = [rejects(400, "Unrecognized request argument supplied: seed")]
+
+    async def run() -> None:
+        async with OpenAIEngine(plain.url, "toy") as engine:
+            for _ in range(2):
+                await engine.chat([{"role": "user", "content": "Hi"}], Sampling(seed=7))
+
+    asyncio.run(run())
+    assert ["seed" in body for body in plain.bodies(CHAT)] == [True, False, False]
+    assert caplog.text.count("accepts no seed") == 1
 
 
 def test_conversation_longer_than_the_context_raises(plain: Stub) -> None:
