@@ -160,7 +160,7 @@ def peer_python() -> str:
 
 
 def compare(folder: Path, passages: int) -> dict[str, Any]:
-    """Measure all sides on a corpus that the peers can hold in memory; return the medians of three rounds."""
+    """Compare Palestra with its peers on a corpus that fits in memory, and return the medians of three rounds."""
     corpus = folder / "small.jsonl"
     write_corpus(corpus, passages)
     sides = {"palestra": sys.executable, "bm25s": peer_python(), "tantivy": peer_python()}

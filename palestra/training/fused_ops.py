@@ -1,4 +1,4 @@
-"""Normalization, rotary embedding and gate for training, fused by torch.compile where that pays.
+"""Normalization, rotary embedding and gate for training, fused by torch.compile where it saves time.
 
 Each function in `Ops` is memory-bound. Compiled, it reads and writes every tensor once, and saves only its inputs for
 the backward pass.

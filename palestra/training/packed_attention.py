@@ -24,8 +24,8 @@ from palestra.training.batch import to_device
 MIN_STEP = 32  # lengths of groups are multiples of this number of tokens
 STEPS_PER_OCTAVE = 8  # number of group lengths between a power of two and the next one
 MIN_FILL = 0.75  # a group includes all documents that are at least this fraction of its length
-# cuDNN is almost twice as fast as the other kernels on Hopper for documents of at least this length, but prepares each
-# shape for 0.1 s, so there are only a few shapes.
+# cuDNN is almost twice as fast as the other kernels on Hopper for documents of at least this length, but needs
+# 0.1 s to prepare each shape, so only a few shapes are used.
 CUDNN_LENGTH = 1024
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 

@@ -219,8 +219,8 @@ class SamplingConfig(Section):
     )
     oversampling: float = option(
         1.0,
-        "Start this many times more groups than a training step needs, and cancel the slowest ones as soon as enough "
-        "are complete; this favors short episodes. 1 waits for every episode.",
+        "Start this many times the number of groups that a training step needs, and cancel the slowest ones as soon as "
+        "enough are complete; this favors short episodes. 1 waits for every episode.",
         at_least=1,
     )
     asynchronous: bool = option(

@@ -21,7 +21,7 @@ class Thing(NamedTuple):
     """A named object in view."""
 
     name: str  # such as "red closed door 1"; the nearest object of its kind has number 1
-    kind: str  # "door", "key", "ball", "box"
+    kind: str  # "door", "key", "ball" or "box"
     what: Any  # minigrid's object
     pos: tuple[int, int]
     ahead: int
