@@ -160,7 +160,7 @@ def measure_hf(model: Any, count: int, length: int, args: argparse.Namespace, *,
         torch.cuda.reset_peak_memory_stats()
     for _ in range(1 + args.runs):
         started = perf_counter()
-        for part in ids.split(rows):
+        for part in torch.split(ids, rows):
             model(input_ids=part, labels=part, use_cache=False).loss.backward()
         synchronize(args.device)
         times.append(perf_counter() - started)

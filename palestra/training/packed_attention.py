@@ -142,7 +142,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: DocumentPlan, *, window: int
     sizes = [documents * length for documents, length, _ in layout.groups]
     outputs = []
     for (documents, length, _), *parts in zip(layout.groups, *(_split(x, sizes) for x in (q, k, v)), strict=True):
-        heads = (part.unflatten(0, (documents, length)).transpose(1, 2) for part in parts)
+        heads = (part.view(documents, length, *part.shape[1:]).transpose(1, 2) for part in parts)
         x = _causal(*heads, window=window, scale=scale)
         outputs.append(x.transpose(1, 2).reshape(documents * length, -1))
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)

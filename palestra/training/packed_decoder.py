@@ -68,10 +68,11 @@ def decoder_layer(
     attention, mlp, ops = layer.self_attn, layer.mlp, inputs.ops
     x, normed = _add_norm(x, delta, layer.input_layernorm, ops)
     projections = parallel_linear(normed, (attention.q_proj, attention.k_proj, attention.v_proj))
-    q, k, v = (projection.unflatten(-1, (-1, attention.head_dim)) for projection in projections)
-    norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else ()
-    eps = norms[0].variance_epsilon if norms else 0.0
-    q, k = ops.rotate(q, k, *([norm.weight for norm in norms] or (None, None)), inputs.cos, inputs.sin, eps)
+    q, k, v = (projection.view(len(x), -1, attention.head_dim) for projection in projections)
+    q_norm, k_norm = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
+    weights = (None, None) if q_norm is None or k_norm is None else (q_norm.weight, k_norm.weight)
+    eps = 0.0 if q_norm is None else q_norm.variance_epsilon
+    q, k = ops.rotate(q, k, weights[0], weights[1], inputs.cos, inputs.sin, eps)
     context = attend(q, k, v, inputs.documents, window=window, scale=attention.scaling)
     x, normed = _add_norm(x, attention.o_proj(context), layer.post_attention_layernorm, ops)
     return x, mlp.down_proj(ops.gate(*parallel_linear(normed, (mlp.gate_proj, mlp.up_proj))))

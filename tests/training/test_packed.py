@@ -71,13 +71,13 @@ def test_hidden_states_and_gradients_equal_those_of_the_model(
     assert micro.shared == prefix
     hidden = packed_decoder.hidden_states(micro, model.model, PLAIN)[0]
     weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0))
-    (hidden * weights).sum().backward()
+    torch.autograd.backward((hidden * weights).sum())
     actual = [p.grad.clone() for p in model.model.parameters()]
     model.zero_grad()
     expected = torch.cat(
         [model.model(input_ids=torch.tensor([s.ids])).last_hidden_state[0, prefix:] for s in micro.samples]
     )
-    (expected * weights).sum().backward()
+    torch.autograd.backward((expected * weights).sum())
     assert torch.allclose(hidden, expected, atol=1e-4)
     for got, p in zip(actual, model.model.parameters(), strict=True):
         assert (got - p.grad).norm() <= 1e-4 * p.grad.norm()
@@ -100,8 +100,9 @@ def test_attention_over_groups_of_documents_equals_attention_with_a_mask(
     q, k, v = (torch.randn(tokens, heads, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2))
 
     def masked() -> Tensor:
-        parts = (q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
-        out = F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in parts), attn_mask=visible, scale=0.5)
+        repeated = (q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))
+        queries, keys, values = (x.transpose(0, 1)[None] for x in repeated)
+        out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=visible, scale=0.5)
         return out[0].transpose(0, 1).flatten(1)
 
     results = []
