@@ -31,10 +31,15 @@ SETTINGS: dict[str, Any] = {  # settings for a small model that has learned the 
     "max_tokens": 6,  # just long enough for a guess
     "optimizer": "muon",
     "lr": 5e-3,
+    "lr_schedule": "linear",
+    "target_kl": 0.03,
     "max_grad_norm": 0.3,
     "minibatches": 8,
     "entropy": 0.003,
     "kl_backtrack": 0.1,
+    "warm_batch": 32,
+    "warm_lr": 1.2e-2,
+    "rollback": 0.0,  # all variants train for the same number of steps from their own weights
     "eval_every": 5,
     "save_every": 1000,
     "keep": 1,

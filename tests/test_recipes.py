@@ -74,3 +74,16 @@ def test_scaling_inter_reuses_an_initial_model(discount: Path, tmp_path: Path) -
 def test_a_recipe_is_a_config(recipe: str) -> None:
     (path,) = RECIPES.rglob(recipe)
     from_mapping(read_recipe(path))
+
+
+def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_path: Path) -> None:
+    module = runpy.run_path(str(RECIPES / "papers" / "stability.py"))
+    rows = module["results"]()
+    assert rows
+    page = tmp_path / "experiments.md"
+    page.write_text(module["PAGE"].read_text())
+    module["write_page"](page, module["table"](rows))
+    assert page.read_text() == module["PAGE"].read_text(), "run: python recipes/papers/stability.py --table"
+    for game in module["GAMES"]:
+        config = from_mapping(module["settings_of"](game, 101, gpu=False, given={}))
+        assert config.optimizer.lr == from_mapping({"env": "game:A-v0"}).optimizer.lr, "no game has its own rate"

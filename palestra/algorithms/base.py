@@ -83,7 +83,11 @@ class PolicyGradientConfig(AlgorithmConfig):
     """Options for every policy-gradient algorithm."""
 
     gamma: float = option(
-        1.0, "Discount factor per turn; lower it to favor short episodes and immediate rewards.", at_least=0, at_most=1
+        1.0,
+        "Discount factor per turn; lower it to favor short episodes and immediate rewards.",
+        untrained=0.9,
+        at_least=0,
+        at_most=1,
     )
     clip_low: float = option(
         0.2,
@@ -132,15 +136,15 @@ class PolicyGradientConfig(AlgorithmConfig):
         choices=("loss", "reward"),
     )
     target_kl: float = option(
-        0.03,
-        "Skip the remaining minibatches of a step once the KL from the policy at the start of the step "
-        "exceeds this value; 0 disables the check.",
+        0.015,
+        "KL per token from the policy at the start of a step: the adaptive learning rate aims at it, and the remaining "
+        "minibatches of a step are skipped above it. Falls with the entropy of the policy; 0 disables the check.",
         at_least=0,
     )
     kl_backtrack: float = option(
-        0.0,
-        "Scale back an update whose KL from the policy at the start of the step exceeds this value; 0 "
-        "disables the check.",
+        0.03,
+        "Scale back or undo a step if the KL per token from the policy at its start exceeds this value. Falls with the "
+        "entropy of the policy; 0 disables the check.",
         at_least=0,
     )
     max_kl: float = option(
@@ -157,6 +161,14 @@ class PolicyGradientConfig(AlgorithmConfig):
         "Entropy per token, in nats, above which there is no entropy bonus; below it, the coefficient grows linearly "
         "up to --entropy at entropy 0. 0 always uses --entropy.",
         at_least=0,
+    )
+    entropy_floor: float = option(
+        0.0,
+        "Raise the entropy bonus, up to ten times, while the entropy per token is below this fraction of its initial "
+        "value times the fraction of failed episodes; 0 disables this.",
+        untrained=0.3,
+        at_least=0,
+        at_most=1,
     )
     is_correction: Literal["stale", "always"] = option(
         "stale",
@@ -215,6 +227,12 @@ class PolicyGradientConfig(AlgorithmConfig):
             raise BadValue(f"clip_dual must be greater than 1, or 0 to disable it; got {self.clip_dual}")
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
             raise BadValue("kl_estimator='k1' has no effect in the loss; use k2 or k3, or kl_in='reward'")
+
+    @property
+    def discount(self) -> float:
+        """Discount factor per turn; 1 if it is not set and the model is not known."""
+        gamma: float | None = self.gamma
+        return 1.0 if gamma is None else gamma
 
     @property
     def kl_in_reward(self) -> float:

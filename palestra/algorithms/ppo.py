@@ -179,7 +179,7 @@ class PPO(PolicyGradient[PPOConfig]):
         return gae(
             rewards,
             self.values(episode),
-            [config.gamma] * len(rewards),
+            [config.discount] * len(rewards),
             [config.lam] * len(rewards),
             last_value=episode.last_value if episode.truncated else 0.0,
             ratios=episode.ratios,
@@ -230,7 +230,7 @@ class TokenPPO(PPO):
         return gae(
             rewards,
             values,
-            between_turns(turns, config.gamma),
+            between_turns(turns, config.discount),
             between_turns(turns, config.lam),
             last_value=episode.last_value if episode.truncated else 0.0,
             ratios=episode.token_ratios,

@@ -63,6 +63,10 @@ class AsyncTrainer(SyncTrainer):
         ):
             return await super().run()
 
+    async def prepare(self) -> None:
+        await super().prepare()
+        self._stream.agent = self.agent()  # with the length of replies in the warm start
+
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch and train on it while further episodes are played."""
         started = perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +21,26 @@ from palestra.training.learner import Learner
 STATE = "trainer.pt"
 
 
-def save(learner: Learner, folder: Path, state: dict[str, Any]) -> None:
+def save(learner: Learner, folder: Path, state: dict[str, Any], files: Sequence[Path] = ()) -> None:
     """Write a checkpoint to a temporary folder, then replace `folder` with it.
 
-    One complete checkpoint therefore remains if the process is killed or the disk is full.
+    One complete checkpoint therefore remains if the process is killed or the disk is full. `files` are added to the
+    checkpoint; they may be hard links, so a program that changes one of them must replace it.
     With several processes, all must call this function to gather the weights; only the main process writes.
     """
     everything = {
         **state,
         "optimizer": learner.optimizer.state_dict(),
         "critic": {name: full_tensor(p.detach()) for name, p in _critic_parameters(learner)},
+        "adaptive": learner.adaptive.state_dict(),
     }
     write_model = learner.policy.writer()
 
     def write(part: Path) -> None:
         write_model(part)
         torch.save(everything, part / STATE)
+        for file in files:
+            link_or_copy(file, part / file.name)
 
     learner.distributed.on_main(lambda: _replace(folder, write))
 
@@ -80,6 +84,7 @@ def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
     """Restore the optimizer and the critic and return the remaining state. Model weights are loaded separately."""
     state: dict[str, Any] = torch.load(folder / STATE, map_location=learner.policy.device, weights_only=True)
     learner.optimizer.load_state_dict(state.pop("optimizer"))
+    learner.adaptive.load_state_dict(state.pop("adaptive"))
     critic = state.pop("critic")
     with torch.no_grad():
         for name, p in _critic_parameters(learner):
@@ -120,6 +125,14 @@ def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints."""
     for path in checkpoints(folder)[: -keep or None]:
         delete_written(path)
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make `target` a hard link to `source`, or a copy where the file system has no hard links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _temporary(folder: Path) -> Path:

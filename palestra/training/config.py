@@ -27,6 +27,8 @@ from palestra.training.sections import (
     WarmStartConfig,
 )
 
+UNTRAINED_REPLY = 16  # maximum number of tokens in the replies of an untrained model without a warm start
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
@@ -125,8 +127,13 @@ class TrainConfig:
         """Return the config with a maximum reply length that suits the chat template, unless one was set."""
         if self.sampling.max_tokens:
             return self
-        length = self.agent.default_max_tokens(tokenizer)
-        return replace(self, sampling=replace(self.sampling, max_tokens=length))
+        return self.with_reply_length(
+            self.agent.default_max_tokens(tokenizer) if self.model.trained else UNTRAINED_REPLY
+        )
+
+    def with_reply_length(self, tokens: int) -> TrainConfig:
+        """Return the config with this maximum number of tokens per reply."""
+        return replace(self, sampling=replace(self.sampling, max_tokens=tokens))
 
     @property
     def folder(self) -> Path:

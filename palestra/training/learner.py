@@ -14,6 +14,7 @@ from palestra.algorithms.base import PolicyGradient
 from palestra.algorithms.losses import Denominators, combine
 from palestra.errors import BadValue, TrainingDiverged
 from palestra.rollout.samples import TrainingSample
+from palestra.training.adaptive import AdaptiveState
 from palestra.training.batch import MicroBatch, blank, micro_batches
 from palestra.training.config import TrainConfig
 from palestra.training.distributed import DistributedContext
@@ -24,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def learning_rate(config: TrainConfig, step: int, *, steps: int) -> float:
-    """Return the learning rate at `step`: linear warm-up, then linear decay until `steps`, then constant."""
+    """Return the linear schedule's rate at `step`: linear warm-up, then linear decay until `steps`, then constant."""
     optimizer = config.optimizer
     if step < optimizer.lr_warmup:
         return optimizer.lr * (step + 1) / (optimizer.lr_warmup + 1)
@@ -52,6 +53,7 @@ class Learner:
         self._longest = 0  # length of the longest sample so far
         self.teacher = teacher
         self.distributed = distributed or DistributedContext()
+        self.adaptive = AdaptiveState.of(config)
         self.lr_steps = config.optimizer.lr_steps or config.run.steps  # a resumed run restores the initial value
         self.optimizer = Optimizer(
             config.optimizer.name,
@@ -72,8 +74,14 @@ class Learner:
         return algorithm
 
     def learning_rate(self, step: int) -> float:
-        """Return the learning rate at `step`."""
+        """Return the learning rate at `step` with the linear schedule."""
         return learning_rate(self.config, step, steps=self.lr_steps)
+
+    def policy_rate(self, step: int) -> float:
+        """Return the learning rate at `step` for a policy-gradient algorithm, which may follow the measured KL."""
+        if self.config.optimizer.lr_schedule == "adaptive" and self.policy_gradient.config.target_kl:
+            return self.config.optimizer.lr * self.adaptive.rate
+        return self.learning_rate(step)
 
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
@@ -137,6 +145,13 @@ class Learner:
         size = self.distributed.size
         (loss * size if size > 1 else loss).backward()  # type: ignore[no-untyped-call]
         self.optimizer.accumulate()
+
+    def reshard(self) -> None:
+        """Free the gathered weights of FSDP, so that the next forward pass uses weights that were set from outside."""
+        for module in self.policy.modules():
+            reshard: Any = getattr(module, "reshard", None)
+            if reshard is not None:
+                reshard()
 
     def apply(self) -> float:
         """Clip the gradient and update the weights; return the norm of the gradient before clipping."""

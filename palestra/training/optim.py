@@ -2,7 +2,8 @@
 
 Muon replaces the momentum of a weight matrix with an approximately orthogonal matrix (all singular values close to 1),
 so that rare directions are updated as much as common ones. It trains small models from scratch faster than AdamW
-(docs/experiments.md).
+(docs/experiments.md). The size of the update follows the size of the momentum relative to its running average, so that
+a gradient that becomes small moves the weights less, and a zero gradient does not move them.
 """
 
 from __future__ import annotations
@@ -23,12 +24,18 @@ NS = (
     2.0315,
 )  # Newton-Schulz coefficients that move singular values into about [0.7, 1.2]
 MOMENTUM = 0.95
+NORM_DECAY = 0.99  # decay per update of the running mean square of the momentum's norm
+MOMENTA = frozenset({"momentum", "momentum_weight", "exp_avg"})  # momentum in the states of Muon and AdamW
+TINY = 1e-20  # smallest divisor for norms
 MATRIX_SCALE = 0.2  # scales an orthogonal update to about the size of an AdamW update
 
 
 class Muon(torch.optim.Optimizer):
-    """W <- W - lr * 0.2 * sqrt(max(n, m)) * orth(g + mu * M),  M <- mu * M + g;  float32 throughout.
+    """W <- W - lr * 0.2 * sqrt(max(n, m)) * s * orth(U),  U = g + mu * M,  M <- mu * M + g;  float32 throughout.
 
+    s = w min(1, |U| / r), where r is the root of the running mean of |U|^2 (Frobenius norm, with bias correction), and
+    w <- mu * w + 1 - mu is the weight of the gradients in the momentum. It starts at 0: the first gradients, which are
+    mostly noise, would otherwise move the weights as much as the mean of many gradients.
     torch.optim.Muon is not used because it computes in bfloat16, which some CPUs only emulate. Matrices of the same
     shape are processed in one batch.
     """
@@ -47,8 +54,9 @@ class Muon(torch.optim.Optimizer):
                 # The iteration needs full matrices, so every process gathers those that are sharded.
                 updates = torch.stack([full_tensor(self._momentum(p)) for p in params])
                 size = group["lr"] * MATRIX_SCALE * max(rows, columns) ** 0.5
-                for p, update in zip(params, orthogonal(updates), strict=True):
-                    p.add_(shard_like(update.to(p.dtype), p), alpha=-size)
+                scales = self._scales(params, updates)
+                for p, update in zip(params, orthogonal(updates) * (-size * scales)[:, None, None], strict=True):
+                    p.add_(shard_like(update.to(p.dtype), p))
 
     def _momentum(self, p: Tensor) -> Tensor:
         state = self.state[p]
@@ -58,12 +66,28 @@ class Muon(torch.optim.Optimizer):
         state["momentum"].mul_(MOMENTUM).add_(grad)
         return grad.add(state["momentum"], alpha=MOMENTUM)
 
+    def _scales(self, params: Sequence[Tensor], updates: Tensor) -> Tensor:
+        """Return s for each update."""
+        scales = []
+        for p, norm in zip(params, updates.norm(dim=(1, 2)), strict=True):
+            state = self.state[p]
+            if "mean_square" not in state:
+                state["mean_square"] = torch.zeros_like(norm)
+                state["weight"] = torch.zeros_like(norm)  # sum of the weights in the running mean
+                state["momentum_weight"] = torch.zeros_like(norm)
+            state["mean_square"].lerp_(norm.square(), 1 - NORM_DECAY)
+            state["weight"].lerp_(torch.ones_like(norm), 1 - NORM_DECAY)
+            state["momentum_weight"].lerp_(torch.ones_like(norm), 1 - MOMENTUM)
+            mean = (state["mean_square"] / state["weight"]).sqrt()
+            scales.append((norm / mean.clamp(min=TINY)).clamp(max=1.0) * state["momentum_weight"])
+        return torch.stack(scales)
+
 
 def orthogonal(matrices: Tensor) -> Tensor:
     """Approximately orthogonalize each matrix of [N, n, m] by a Newton-Schulz iteration (singular values near 1)."""
     tall = matrices.shape[1] > matrices.shape[2]
     x = matrices.mT if tall else matrices
-    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=TINY)
     a, b, c = NS
     for _ in range(NS_STEPS):
         gram = x @ x.mT
@@ -196,6 +220,13 @@ class Optimizer:
         """Reset momentum and second moments."""
         for part in self.parts:
             part.state.clear()
+
+    def reset_momentum(self) -> None:
+        """Set the momentum to zero and keep the running sizes of the gradient."""
+        for part in self.parts:
+            for state in part.state.values():
+                for name in MOMENTA & state.keys():
+                    state[name].zero_()
 
     def copy_parameters(self) -> list[Tensor]:
         """Return a copy of the parameters on their device, for `undo`."""

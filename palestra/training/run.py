@@ -21,6 +21,7 @@ class TrainingRun:
         repr=False
     )  # metrics, one row per step; step -1 is the evaluation before training
     config: TrainConfig = field(repr=False)
+    max_tokens: int = 0  # maximum length of replies in the run; 0: as in the config
 
     @property
     def evaluations(self) -> list[float]:
@@ -69,7 +70,7 @@ class TrainingRun:
             async with LocalEngine(str(self.model_dir), device=config.run.device, dtype=dtype) as engine:
                 agent = config.agent.chat_agent(
                     engine,
-                    max_tokens=sampling.max_tokens,
+                    max_tokens=self.max_tokens or sampling.max_tokens,
                     temperature=config.eval_temperature,
                     stop=sampling.stop,
                 )

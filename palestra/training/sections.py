@@ -179,8 +179,7 @@ class SamplingConfig(Section):
     max_tokens: int = option(
         0,
         "Maximum number of tokens per model reply; 0 means 4096 if the model thinks before it replies (see --thinking) "
-        "and 512 if not.",
-        untrained=16,
+        "and 512 if not, and for an untrained model the length of the longest reply in the warm start.",
         at_least=0,
     )
     kv_cache_gb: float = option(
@@ -250,21 +249,33 @@ class OptimizerConfig(Section):
     )
     lr: float = option(
         1e-6,
-        "Peak learning rate, which is reached at the end of the warm-up; with LoRA, the default for a pretrained "
-        "model is 20 times as high.",
-        untrained=5e-3,
+        "Highest learning rate: the upper limit of the adaptive schedule, or the peak of the linear one; with LoRA, "
+        "the default for a pretrained model is 20 times as high.",
+        untrained=1e-2,
         at_least=0,
     )
+    lr_schedule: Literal["adaptive", "linear"] = option(
+        "adaptive",
+        "Learning-rate schedule of policy-gradient algorithms: adaptive starts at --lr-start and follows the KL of "
+        "each step towards --target-kl; linear warms up over --lr-warmup steps and then decays to --lr-final.",
+        choices=("adaptive", "linear"),
+    )
+    lr_start: float = option(
+        0.2,
+        "Learning rate of the first step with the adaptive schedule, as a fraction of --lr.",
+        above=0,
+        at_most=1,
+    )
     lr_warmup: int = option(
-        8, "Number of training steps during which the learning rate increases linearly to its peak.", at_least=0
+        8, "Number of training steps during which the linear schedule increases to its peak.", at_least=0
     )
     lr_final: float = option(
-        0.2, "Learning rate at the end of the decay, as a fraction of the peak learning rate.", at_least=0
+        0.2, "Learning rate at the end of the linear schedule, as a fraction of the peak learning rate.", at_least=0
     )
     lr_steps: int = option(
         0,
-        "Number of training steps after which the learning rate reaches --lr-final and stays there; 0 uses the run's "
-        "initial --steps, even if the run is later continued with more steps.",
+        "Number of training steps after which the linear schedule reaches --lr-final and stays there; 0 uses the "
+        "run's initial --steps, even if the run is later continued with more steps.",
         at_least=0,
     )
     weight_decay: float = option(0.0, "Weight decay coefficient for AdamW; 0 disables weight decay.", at_least=0)
@@ -307,8 +318,8 @@ class WarmStartConfig(Section):
         at_least=-1,
     )
     epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
-    batch: int = option(32, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
-    lr: float = option(1.2e-2, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
+    batch: int = option(16, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
+    lr: float = option(8e-3, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
     observations: bool = option(
         True,
         "During the warm start, also train on observation tokens, which teaches an untrained model the environment's "
@@ -363,6 +374,12 @@ class EvalConfig(Section):
         "runs all steps.",
         at_least=0,
         at_most=1,
+    )
+    rollback: float = option(
+        3.0,
+        "Restore the best weights and halve the learning rate if the success rate on held-out tasks falls below the "
+        "best one by more than this many standard errors; 0 disables this.",
+        at_least=0,
     )
 
     def __post_init__(self) -> None:

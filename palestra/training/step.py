@@ -26,9 +26,9 @@ from palestra.training.corrections import apply_importance
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy
 from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
+from palestra.training.trust_region import TrustRegion
 
 MAX_ENGINE_KL = 0.2  # maximum KL between the engine's log-probs and the learner's for the same weights
-KL_SAMPLES = 64  # number of samples for estimating an update's KL, for `kl_backtrack`
 
 
 def reinforcement_step(
@@ -61,29 +61,34 @@ def reinforcement_step(
     shards = learner.distributed.gather(to_episodes(trajectories, samples, last_values, algorithm.level, importance))
     episodes = [episode for shard in shards for episode in shard]
     advantages = with_hook_advantages(algorithm.config.advantage_hook, episodes, algorithm.advantages(episodes))
-    metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learner.learning_rate(step)}
+    adaptive, limits = learner.adaptive, algorithm.config
+    entropy, success = _entropy_and_success(learner, samples, trajectories)
+    adaptive.observe_entropy(entropy, success, limits)
+    metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learner.policy_rate(step)}
     if not advantages.signal:
         return metrics  # all advantages are zero, so the gradient would be zero
     first = sum(map(len, shards[: learner.distributed.rank]))
     assign_advantages(samples, advantages, first, algorithm.level)
 
     learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr, algorithm.critic_lr)
-    entropy_coef = algorithm.config.entropy_coef(_sampled_entropy(learner, samples))
+    entropy_coef = limits.entropy_coef(entropy) * adaptive.entropy_scale
+    metrics["entropy_coef"] = entropy_coef
     rng = Random(child_seed(config.run.seed, "minibatches", step))
     updates: list[dict[str, float]] = []
     parts = config.optimizer.minibatches
-    for chosen in _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng)):
+    passes = _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng))
+    scale = adaptive.kl_scale(entropy)
+    region = TrustRegion(learner, target=limits.target_kl * scale, limit=limits.kl_backtrack * scale)
+    for chosen in passes:
         minibatch = [sample for sample in samples if first + sample.episode in chosen]
-        before = learner.optimizer.copy_parameters() if algorithm.config.kl_backtrack else None
-        update = policy_update(learner, minibatch, columns, entropy_coef=entropy_coef)
+        update = policy_gradients(learner, minibatch, columns, entropy_coef=entropy_coef)
         if update is None:
             continue  # the importance mask rejected every token in the minibatch
-        updates.append(update)
-        if before is not None and _backtracked(learner, before, minibatch, columns):
-            metrics["backtracked"] = 1.0
-            break  # new episodes are sampled before the next update
-        if update["step_kl"] > algorithm.config.target_kl > 0:
+        if not updates:
+            region.offset = update["step_kl"]
+        elif region.reached(update["step_kl"]):
             break  # the remaining minibatches would be off-policy
+        updates.append(update | {"grad_norm": learner.apply()})
 
     metrics["updates"] = len(updates)
     if not updates:
@@ -91,6 +96,14 @@ def reinforcement_step(
     if version is not None and not corrected:
         metrics["engine_kl"] = _check_engine(updates[0]["approx_kl"])
     metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
+    if region.target or region.limit:
+        metrics["step_kl"] = region.finish(samples, columns)
+    if region.backtracked:
+        metrics["backtracked"] = 1.0
+    if region.target:
+        adaptive.observe_kl(
+            metrics["step_kl"], region.target, updates=len(updates), planned=len(passes), rejected=region.backtracked
+        )
     if metrics["approx_kl"] > algorithm.config.max_kl > 0:
         raise TrainingDiverged(
             f"the KL from the policy that sampled the episodes is {metrics['approx_kl']:.3g}, above max_kl="
@@ -113,12 +126,12 @@ def _check_engine(kl: float) -> float:
     return kl
 
 
-def policy_update(
+def policy_gradients(
     learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str], *, entropy_coef: float | None = None
 ) -> dict[str, float] | None:
-    """Update the weights once on a minibatch, accumulating the gradients of its micro-batches.
+    """Compute the gradient on a minibatch, summed over its micro-batches, and return its metrics.
 
-    Returns None without an update if no token is in the loss.
+    Returns None if no token is in the loss.
     """
     algorithm = learner.policy_gradient
     if entropy_coef is None:
@@ -161,7 +174,7 @@ def policy_update(
             output.metrics.update(critic_output.metrics)
         learner.backward(loss)
         parts.append(output.metrics)
-    return {**learner.combine(parts), "grad_norm": learner.apply()}
+    return learner.combine(parts)
 
 
 def cloning_step(
@@ -244,46 +257,20 @@ def _staleness_metrics(learner: Learner, trajectories: Sequence[Trajectory], ver
     return {"staleness_mean": mean, "staleness_max": oldest}
 
 
-def _sampled_entropy(learner: Learner, samples: Sequence[TrainingSample]) -> float:
-    """Estimate the policy's mean entropy per token: the mean negative log-prob of the sampled tokens."""
-    if not learner.policy_gradient.config.entropy_target:
-        return 0.0
+def _entropy_and_success(
+    learner: Learner, samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory]
+) -> tuple[float, float]:
+    """Return the mean negative log-prob per sampled token, which estimates the entropy, and the success rate."""
     nll = -sum(
         logprob
         for sample in samples
         for logprob, sampled in zip(sample.old_logprobs or (), sample.mask, strict=True)
         if sampled
     )
-    total, count = learner.distributed.sum([nll, float(sum(sample.sampled for sample in samples))])
-    return total / max(1.0, count)
-
-
-def _backtracked(
-    learner: Learner, before: list[Tensor], samples: Sequence[TrainingSample], columns: frozenset[str]
-) -> bool:
-    """Scale back the update since `before` until its KL is at most `kl_backtrack`; return whether it was scaled.
-
-    The update is scaled to a quarter, then to a sixteenth, and finally undone.
-    """
-    fractions = [0.75, 0.75, 1.0]
-    limit = learner.policy_gradient.config.kl_backtrack
-    while fractions and not _step_kl(learner, samples, columns) <= limit:  # a KL of NaN also counts as too large
-        learner.optimizer.undo(before, fractions.pop(0))
-    return len(fractions) < 3
-
-
-@torch.no_grad()
-def _step_kl(learner: Learner, samples: Sequence[TrainingSample], columns: frozenset[str]) -> float:
-    """Estimate the KL from the policy at the start of the step to the current policy, using some of the samples."""
-    total, count = 0.0, 0.0
-    for batch in learner.micro_batches(samples[:: max(1, len(samples) // KL_SAMPLES)], columns):
-        start = batch.column("proximal_logprobs")
-        start = _required(batch, "old_logprobs") if start is None else start
-        log_ratio = (learner.policy.score(batch).logprobs - start).double().masked_fill(~batch.mask, 0.0)
-        total += float((torch.expm1(log_ratio) - log_ratio).sum())
-        count += float(batch.mask.sum())
-    total, count = learner.distributed.sum([total, count])
-    return total / max(1.0, count)
+    successes = sum(bool(t.success) for t in trajectories)
+    counts = [nll, sum(sample.sampled for sample in samples), successes, len(trajectories)]
+    total, tokens, solved, played = learner.distributed.sum([float(count) for count in counts])
+    return total / max(1.0, tokens), solved / max(1.0, played)
 
 
 @torch.no_grad()

@@ -27,6 +27,7 @@ class SyncTrainer(Trainer):
     """On-policy RL trainer that alternates between playing episodes and updating the weights."""
 
     distributed_support = True
+    rolls_back = True
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         self.curriculum = Curriculum.of(config)
@@ -43,7 +44,7 @@ class SyncTrainer(Trainer):
 
     async def prepare(self) -> None:
         """Warm-start an untrained model on a scripted player's episodes."""
-        await warm_start(self.learner, self.config, self.log, **self.env_options)
+        self.set_reply_length(await warm_start(self.learner, self.config, self.log, **self.env_options))
         await self.publish()
 
     async def iteration(self, step: int) -> dict[str, Any]:

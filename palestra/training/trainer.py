@@ -40,27 +40,14 @@ from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
+from palestra.training.reporting.warnings import Warnings
+from palestra.training.resume import changed_settings
+from palestra.training.rollback import Rollback
 from palestra.training.rollout_metrics import rollout_metrics
 from palestra.training.run import TrainingRun
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
 
-# Settings that may change when a run is resumed: its length, what is stored, and where environments run.
-CHANGEABLE = {
-    ("run", "steps"),
-    ("run", "out"),
-    ("run", "keep"),
-    ("run", "store"),
-    ("run", "tensorboard"),
-    ("run", "wandb"),
-    ("eval", "target"),
-    ("env", "backend"),
-    ("env", "workers"),
-    ("env", "step_timeout"),
-    ("env", "reset_timeout"),
-}
-
-MAX_CUT_REPLIES = 0.2  # log a warning if more than this fraction of replies reach the maximum length
 SMALL_MODEL = 1_000_000  # number of parameters below which one CPU thread is faster than several
 
 Log = Callable[[str], None]
@@ -72,6 +59,7 @@ class Trainer(ABC):
 
     lockstep: ClassVar[bool] = True  # whether to sample in lockstep on a CPU, for bitwise reproducible results
     distributed_support: ClassVar[bool] = False  # whether the trainer supports several processes (torchrun)
+    rolls_back: ClassVar[bool] = False  # whether to restore the best weights if the success rate falls
 
     def __init__(
         self,
@@ -82,7 +70,8 @@ class Trainer(ABC):
         on_metrics: OnMetrics | None = None,
     ) -> None:
         self.config = config
-        self._settings = config.to_dict()  # settings before defaults are read from the model's chat template
+        self._given = config  # before the length of replies is set from the chat template or the warm start
+        self._settings = config.to_dict()
         self.distributed = connect()
         self.log = log if self.distributed.is_main else lambda _: None
         self._on_metrics = on_metrics if self.distributed.is_main else None
@@ -91,7 +80,6 @@ class Trainer(ABC):
         self.folder = config.folder
         self._lock = ExitStack()  # lock that the main process holds until the run ends
         self.best = -1.0
-        self._warned = False
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
         self._env_provider: EnvProvider | None = None
@@ -109,16 +97,20 @@ class Trainer(ABC):
         self.fresh = last is None
         policy = load_policy(config, None if last is None else str(last), self.distributed)
         config = self.config = config.with_max_tokens(policy.tokenizer)
+        self._warnings = Warnings(config)
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
         elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
             torch.set_num_threads(1)
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
+        self.rollback = Rollback(self.learner, self.folder, errors=config.eval.rollback * self.rolls_back)
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
             self.step, self.best = state["step"], state["best"]
             self.learner.lr_steps = state["lr_steps"]
+            self.rollback.load(state, last)
+            self.set_reply_length(state["max_tokens"])
             self.load_state(state)
             self.log(f"resumed from {last} at step {self.step}")
         self.metrics = (Metrics if self.distributed.is_main else MetricsInMemory)(
@@ -155,7 +147,8 @@ class Trainer(ABC):
             self.metrics.close()
             self._lock.close()
         self.distributed.gather(None)  # barrier, so that no process exits while another one still communicates with it
-        return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self.config)
+        length = self.config.sampling.max_tokens
+        return TrainingRun(folder=self.folder, rows=self.metrics.rows, config=self._given, max_tokens=length)
 
     async def _run_steps(self) -> None:
         steps = self.config.run.steps
@@ -164,7 +157,10 @@ class Trainer(ABC):
                 await self.prepare()
                 self._copy_to_critic()
                 self._save_reference()
-                self.record({"step": -1, **await self.evaluate()})
+                start = await self.evaluate()
+                if start:
+                    self.rollback.observe(start["eval_success"], self.config.eval.episodes, 0)
+                self.record({"step": -1, **start})
                 self._save(0)
             while self.step < steps and not self._target_reached():
                 row = await self.iteration(self.step)
@@ -174,6 +170,11 @@ class Trainer(ABC):
                     self._save(self.step)
 
     # Sampling
+
+    def set_reply_length(self, tokens: int) -> None:
+        """Limit the replies of an untrained model to this many tokens, if it is not 0 and no other limit was set."""
+        if tokens and not self._given.sampling.max_tokens and not self.config.model.trained:
+            self.config = self.learner.config = self.config.with_reply_length(tokens)
 
     @asynccontextmanager
     async def _env_workers(self) -> AsyncIterator[None]:
@@ -335,6 +336,11 @@ class Trainer(ABC):
         if metrics["eval_success"] > self.best:
             self.best = metrics["eval_success"]
             checkpoint.save_model(self.learner, self.folder / "best")
+        fall = self.rollback.observe(metrics["eval_success"], config.eval.episodes, step + 1)
+        if fall is not None:
+            metrics["rollback"] = 1.0
+            self.log(fall)
+            await self.publish()
         if last or self._target_reached():
             metrics |= await self._final_evaluation()
         return metrics
@@ -348,18 +354,8 @@ class Trainer(ABC):
             self._on_metrics(self.metrics.rows)
         else:
             self.log(console.format_row(row, self.config.run.steps))
-        self._warn_about_cut_replies(row)
-
-    def _warn_about_cut_replies(self, row: Mapping[str, Any]) -> None:
-        """Log once if many of a pretrained model's replies reach the maximum length."""
-        cut = max(row.get("cut_replies", 0.0), row.get("eval_cut_replies", 0.0))
-        if self._warned or not self.config.model.trained or cut <= MAX_CUT_REPLIES:
-            return
-        self._warned = True
-        self.log(
-            f"warning: {cut:.0%} of the replies were cut at {self.config.sampling.max_tokens} tokens, so their actions "
-            "are often missing. Raise --max-tokens, or make the model reply briefly with --thinking off or --system"
-        )
+        for warning in self._warnings.check(self.metrics.rows):
+            self.log(warning)
 
     def store(self, step: int, result: RolloutResult) -> None:
         """Store a step's episodes, including failed ones."""
@@ -388,7 +384,7 @@ class Trainer(ABC):
             delete_run(self.folder)
         else:
             saved = checkpoint.saved_config(last)
-            changed = [f"{section}.{key}" for section, key in _differences(saved, tables)]
+            changed = [f"{section}.{key}" for section, key in changed_settings(saved, tables)]
             if changed:
                 raise BadValue(
                     f"{self.folder} contains a run with different settings ({', '.join(changed)}). "
@@ -421,8 +417,9 @@ class Trainer(ABC):
 
     def _save(self, step: int) -> None:
         config = json.dumps(self._settings)
-        state = {"step": step, "best": self.best, "lr_steps": self.learner.lr_steps, "config": config, **self.state()}
-        checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state)
+        state = {"step": step, "best": self.best, "lr_steps": self.learner.lr_steps, "config": config}
+        state |= {"max_tokens": self.config.sampling.max_tokens, **self.rollback.state(), **self.state()}
+        checkpoint.save(self.learner, self.folder / "checkpoints" / f"step-{step}", state, self.rollback.files)
         if self.distributed.is_main:
             checkpoint.prune(self.folder, self.config.run.keep)
         checkpoint.save_model(self.learner, self.folder / "last")
@@ -437,13 +434,3 @@ class MetricsInMemory(Metrics):
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.rows.append(dict(row))
-
-
-def _differences(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the section and key of every changed setting that must not change when a run is resumed."""
-    keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
-    return sorted(
-        (section, key)
-        for section, key in keys - CHANGEABLE
-        if saved.get(section, {}).get(key) != tables[section].get(key)
-    )

@@ -61,14 +61,17 @@ class _Demonstration(AgentSession):
 
 async def warm_start(
     learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
-) -> None:
-    """Train on a scripted player's episodes; the random player teaches the action format but no strategy."""
+) -> int:
+    """Train on a scripted player's episodes; the random player teaches the action format but no strategy.
+
+    Returns the number of tokens in the longest reply of these episodes, or 0 if there is no warm start.
+    """
     options = config.warm_start
     count = options.episodes
     if count < 0:
         count = 0 if config.model.trained else 3000
     if count == 0:
-        return
+        return 0
     player = Demonstrator(
         learner.policy.tokenizer,
         "expert" if options.player == "expert" else "random",
@@ -105,3 +108,4 @@ async def warm_start(
             done += 1
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
     log(f"warm start: cloned {len(result.trajectories)} episodes of the {options.player} player, loss {loss:.3f}")
+    return max(len(call.ids) for t in result.trajectories for turn in t.turns for call in turn.action.calls)

@@ -39,8 +39,11 @@ def config_of(**values: Any) -> TrainConfig:
         "entropy": 0.0,
         "gamma": 1.0,
         "lr_warmup": 0,
+        "lr_schedule": "linear",
         "max_grad_norm": 1e9,
         "target_kl": 0.0,
+        "kl_backtrack": 0.0,
+        "normalize_per_turn": False,
     }
     options = options_of(str(values.get("algorithm", "rebn")))
     settings = {name: value for name, value in settings.items() if name in FLAT or name in options}

@@ -89,6 +89,21 @@ def test_training_and_evaluation_use_the_agent_options(tmp_path: Path) -> None:
     assert [agent.sampling.tempered_logprobs for agent in agents] == [True, False]
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_replies_of_an_untrained_model_are_as_long_as_those_in_the_warm_start(
+    asynchronous: bool, tmp_path: Path
+) -> None:
+    """Check that a guess of three tokens and the end of the turn fits, and that a resumed run has the same limit."""
+    small = {"episodes": 4, "eval_episodes": 2, "eval_every": 0, "warm_start": 4, "warm_epochs": 1, "threads": 1}
+    settings = {"env": "game:GuessTheNumber-v0-easy", "out": str(tmp_path), "asynchronous": asynchronous, **small}
+    for steps in (1, 2):
+        run = train(from_mapping({**settings, "steps": steps}))
+        assert run.max_tokens == 4
+        files = sorted((tmp_path / "trajectories").glob("*"))
+        turns = [turn for file in files for t in read(file) for turn in t.turns]
+        assert max(len(call.ids) for turn in turns for call in turn.action.calls) == 4
+
+
 def test_the_length_of_replies_depends_on_the_template(thinking_model: str, tmp_path: Path) -> None:
     lengths = {}
     for thinking in ("auto", "on"):

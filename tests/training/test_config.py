@@ -20,6 +20,7 @@ from palestra.training.sections import SECTIONS, EnvConfig
 
 GAME = "game:GuessTheNumber-v0-easy"
 URL = "http://host:8100/game:Wordle-v0-easy"
+UNTRAINED: dict[str, Any] = {"gamma": 0.9, "entropy": 0.003, "entropy_floor": 0.3}  # defaults for untrained models
 
 
 def test_a_recipe_has_one_table_per_section(tmp_path: Path) -> None:
@@ -33,8 +34,8 @@ def test_a_recipe_has_one_table_per_section(tmp_path: Path) -> None:
     assert config.env.kwargs == {"max_turns": 3}
     assert config.env.all_wrappers == (("Tools", {"tools": ["python"], "max_calls": None}),)
     assert (config.sampling.episodes, config.sampling.group_size, config.optimizer.lr) == (64, 8, 1.0)
-    assert config.algorithm == GRPO(normalize="none", entropy=0.003)
-    assert from_mapping(merge(read_recipe(path), {"lr": 0.5, "gamma": 0.9})).algorithm.config.gamma == 0.9
+    assert config.algorithm == GRPO(normalize="none", **UNTRAINED)
+    assert from_mapping(merge(read_recipe(path), {"lr": 0.5, "gamma": 0.8})).algorithm.config.gamma == 0.8
     assert from_mapping(merge(read_recipe(path), {"algorithm": "ppo"})).algorithm.name == "ppo"
 
 
@@ -55,7 +56,8 @@ def test_the_algorithm_may_be_a_name_a_class_or_a_config() -> None:
         {"algorithm": GRPOConfig(gamma=0.5)},
         {"algorithm": GRPO(gamma=0.5)},
     )
-    assert {from_mapping({"env": GAME, **settings}).algorithm for settings in given} == {GRPO(gamma=0.5, entropy=0.003)}
+    want = GRPO(**{**UNTRAINED, "gamma": 0.5})
+    assert {from_mapping({"env": GAME, **settings}).algorithm for settings in given} == {want}
 
 
 def test_the_baseline_of_reinforce_is_an_option() -> None:
@@ -64,7 +66,7 @@ def test_the_baseline_of_reinforce_is_an_option() -> None:
 
 def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     untrained, trained = (from_mapping({"env": GAME, "model": model}) for model in ("default:1M", "Qwen/Qwen3-1.7B"))
-    assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 5e-3)
+    assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 1e-2)
     assert (trained.optimizer.name, trained.optimizer.lr) == ("adamw", 1e-6)
     assert (untrained.algorithm.config.entropy, trained.algorithm.config.entropy) == (0.003, 0.0)
     assert from_mapping({"env": GAME, "algorithm": "rloo"}).sampling.group_size == 8
@@ -97,7 +99,7 @@ def test_lora_has_a_higher_default_learning_rate() -> None:
     assert from_mapping({"env": GAME, **lora}).optimizer.lr == pytest.approx(2e-5)
     assert from_mapping({"algorithm": "sft", "data": "x", **lora}).optimizer.lr == pytest.approx(2e-4)
     assert from_mapping({"env": GAME, **lora, "lr": 1e-6}).optimizer.lr == 1e-6
-    assert from_mapping({"env": GAME, **lora, "model": "default:1M"}).optimizer.lr == 5e-3
+    assert from_mapping({"env": GAME, **lora, "model": "default:1M"}).optimizer.lr == 1e-2
 
 
 def test_the_folder_is_named_after_the_run() -> None:

@@ -73,6 +73,20 @@ def test_the_speed_of_learning_and_the_gpu_memory_are_shown() -> None:
     assert "speed     sampled 12.3k tokens/s   learned 262.1k tokens/s   GPU memory 71.2 GB" in lines
 
 
+def test_the_block_shows_what_describes_the_learning_in_as_many_lines_as_needed() -> None:
+    episodes = {"tokens_per_reply": 4.2, "cut_replies": 0.01, "truncated": 0.02, "invalid_actions": 0.03}
+    learning = {"step_kl": 0.0123, "clip_fraction": 0.04, "explained_variance": 0.5, "zero_variance": 0.06, "lr": 2e-3}
+    rows = [row(0, **episodes, **learning, staleness_mean=1.5)]
+    for width in (60, 200):
+        lines = console.format_block(rows, CONFIG, width)
+        assert all(len(line) <= width for line in lines)
+        text = "\n".join(lines)
+        for words in ("return 0.250", "tokens per reply 4.2", "cut 1.0%", "truncated 2.0%", "invalid 3.0%"):
+            assert words in text
+        for words in ("KL 0.0123", "clipped 4.0%", "explained variance 0.50", "equal returns 6.0%", "staleness 1.5"):
+            assert words in text
+
+
 def test_warnings_are_shown() -> None:
     rows = [row(0, signal=0.0, horizon=5, failures=3, failures_env=2, failures_engine=1)]
     text = "\n".join(console.format_block(rows, CONFIG, 110))
@@ -188,7 +202,7 @@ def test_cloning_shows_a_loss_and_no_episodes() -> None:
     assert text[0].split() == ["stored", "trajectories", "sft", "runs/a", "step", "1"]
     assert text[1:] == ["learning  loss 0.5000   lr 1.0e-03", "time      0:02   learning 100%"]
     assert console.format_row(rows[0], 0) == "before training: not evaluated"
-    assert console.format_row(rows[1], 0) == "step 1, loss 0.5000, 2.0 s"
+    assert console.format_row(rows[1], 0) == "step 1, loss 0.5000, lr 1.0e-03, 2.0 s"
 
 
 def test_the_final_evaluation_states_its_tasks() -> None:

@@ -38,7 +38,6 @@ COMMON: dict[str, Any] = {
     "max_tokens": 8,
     "steps": 2,
     "warm_start": 0,
-    "target_kl": 0.0,
     "epochs": 1,
     "minibatches": 1,
     "threads": 1,
@@ -47,6 +46,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "ppo": {"algorithm": "ppo", "optimizer": "muon", "minibatches": 2, "kl": 0.01, "horizon": "3", "temperature": 0.9},
     "grpo": {"algorithm": "grpo", "optimizer": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
 }
+KINDS["ppo"] |= {"kl_backtrack": 1e-7, "lr": 1e-2}  # every step is scaled back
 SCRIPT = """
 import json, sys
 from palestra.training.recipe import from_mapping
@@ -98,6 +98,7 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
         alone, together = rows_of(one.folder), rows_of(folder)
         assert len(alone) == len(together) == 3
         assert any(row.get("signal") for row in alone), "at least one step must have a learning signal"
+        assert any(row.get("backtracked") for row in alone) is (name == "ppo")
         for row, other in zip(alone, together, strict=True):
             assert row == pytest.approx(other, rel=2e-3, abs=1e-4), name
         mine, theirs = (AutoModelForCausalLM.from_pretrained(f / "last").state_dict() for f in (one.folder, folder))

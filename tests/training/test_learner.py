@@ -215,34 +215,6 @@ def test_metrics_per_environment() -> None:
     }
 
 
-def moved(learner: Learner, trajectories: list[Trajectory]) -> float:
-    """Return the KL from the initial model in these tests to the current one, over the sampled tokens."""
-    (micro,) = learner.micro_batches(to_batch(trajectories))
-    with torch.no_grad():
-        now = learner.policy.score(micro).logprobs[micro.mask]
-        then = learner_of(temperature=0.8).policy.score(micro).logprobs[micro.mask]
-    ratio = now - then
-    return float((ratio.exp() - 1 - ratio).mean())
-
-
-def test_an_update_beyond_the_kl_limit_is_scaled_back() -> None:
-    trajectories = batch(5, 8)
-    far = {"lr": 2e-3, "temperature": 0.8}  # with a temperature other than 1, the policy recomputes old log-probs
-    metrics, _, free = learned(trajectories, **far)
-    assert "backtracked" not in metrics
-    limit = moved(free, trajectories) / 4
-    metrics, _, held = learned(trajectories, kl_backtrack=limit, **far)
-    assert metrics["backtracked"] == 1
-    assert 0 < moved(held, trajectories) <= limit
-    metrics, _, stuck = learned(trajectories, kl_backtrack=1e-30, **far)
-    assert metrics["backtracked"] == 1
-    initial = learner_of(temperature=0.8).policy.model
-    assert all(torch.equal(p, q) for p, q in zip(stuck.policy.model.parameters(), initial.parameters(), strict=True))
-    metrics, _, near = learned(trajectories, kl_backtrack=limit, lr=1e-6, temperature=0.8)
-    assert "backtracked" not in metrics
-    assert moved(near, trajectories) > 0
-
-
 def test_sampling_weights_change_only_when_published() -> None:
     """Check that the learner can update its weights while the engine samples from a separate copy."""
     learner = learner_of(lr=1e-2)

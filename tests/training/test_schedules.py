@@ -25,7 +25,7 @@ def rates(done: TrainingRun) -> list[float]:
 
 
 def test_a_continued_run_keeps_its_learning_rate(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"lr": 1.0, "lr_warmup": 1, "lr_final": 0.2}
+    options: dict[str, Any] = {"lr": 1.0, "lr_schedule": "linear", "lr_warmup": 1, "lr_final": 0.2}
     first = rates(run(tmp_path / "a", steps=3, **options))
     assert first == pytest.approx([0.5, 1.0, 0.6])
     longer = rates(run(tmp_path / "a", steps=5, **options))

@@ -117,8 +117,12 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
         ("turns", "turns_per_episode", ".1f"),
         ("level", "level", "d"),
         ("horizon", "horizon", "d"),
+        ("invalid", "invalid_actions", ".1%"),
         ("entropy", "entropy", ".2f"),
-        ("KL", "kl", ".4f"),
+        ("KL", "step_kl", ".4f"),
+        ("reference KL", "kl", ".4f"),
+        ("clipped", "clip_fraction", ".1%"),
+        ("lr", "lr", ".1e"),
     ):
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
@@ -152,8 +156,8 @@ def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80
         lines.append(_held_out(evaluations))
     if trained:
         last = trained[-1]
-        lines += [f"episodes  {_format_metrics(last, _EPISODES)}"] if played else []
-        lines.append(f"learning  {_format_metrics(last, _LEARNING if played else (_LOSS, *_LEARNING))}")
+        lines += _wrapped("episodes", _format_metrics(last, _EPISODES), width) if played else []
+        lines += _wrapped("learning", _format_metrics(last, _LEARNING if played else (_LOSS, *_LEARNING)), width)
     lines += _time(rows, steps)
     lines += _warnings(trained)
     return [text[:width].rstrip() for text in lines]
@@ -183,8 +187,10 @@ def clock(seconds: float) -> str:
 
 # Label, metric name and number format.
 _EPISODES = (
-    ("turns", "turns_per_episode", "{:.1f}"),
     ("return", "return", "{:.3f}"),
+    ("turns", "turns_per_episode", "{:.1f}"),
+    ("tokens per reply", "tokens_per_reply", "{:.1f}"),
+    ("cut", "cut_replies", "{:.1%}"),
     ("truncated", "truncated", "{:.1%}"),
     ("invalid", "invalid_actions", "{:.1%}"),
     ("horizon", "horizon", "{}"),
@@ -193,16 +199,29 @@ _EPISODES = (
 _LOSS = ("loss", "loss", "{:.4f}")
 _LEARNING = (
     ("entropy", "entropy", "{:.2f}"),
-    ("KL", "kl", "{:.4f}"),
+    ("KL", "step_kl", "{:.4f}"),
+    ("reference KL", "kl", "{:.4f}"),
     ("clipped", "clip_fraction", "{:.1%}"),
     ("gradient", "grad_norm", "{:.2f}"),
-    ("explained", "explained_variance", "{:.2f}"),
+    ("explained variance", "explained_variance", "{:.2f}"),
+    ("equal returns", "zero_variance", "{:.1%}"),
+    ("staleness", "staleness_mean", "{:.1f}"),
     ("lr", "lr", "{:.1e}"),
 )
 
 
-def _format_metrics(row: Row, wanted: Sequence[tuple[str, str, str]]) -> str:
-    return "   ".join(f"{name} {form.format(row[key])}" for name, key, form in wanted if row.get(key) is not None)
+def _format_metrics(row: Row, wanted: Sequence[tuple[str, str, str]]) -> list[str]:
+    return [f"{name} {form.format(row[key])}" for name, key, form in wanted if row.get(key) is not None]
+
+
+def _wrapped(label: str, parts: Sequence[str], width: int) -> list[str]:
+    """Format a label and several values in as few lines of at most `width` characters as possible."""
+    lines = [f"{label:<9}"]
+    for part in parts:
+        if len(lines[-1]) > 9 and len(lines[-1]) + 3 + len(part) > width:
+            lines.append(" " * 9)
+        lines[-1] += (" " if len(lines[-1]) == 9 else "   ") + part
+    return lines
 
 
 def _headline(rows: Sequence[Row], config: Mapping[str, Any], steps: int, width: int) -> str:

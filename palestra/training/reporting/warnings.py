@@ -1,0 +1,118 @@
+"""Warnings about a run that goes wrong, with the likely cause. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from palestra.training.config import TrainConfig
+
+Row = Mapping[str, Any]
+
+EDGE = 3  # number of steps at the start and at the end of a run whose means are compared
+RECENT = 10  # number of recent steps in which an event is counted
+MIN_EVENTS = 5  # number of recent steps with an event from which it is reported
+MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length
+MIN_ENTROPY = 0.1  # entropy, as a fraction of the initial one, below which a policy has stopped exploring
+SOLVED = 0.5  # success rate above which a low entropy is no problem
+MORE_INVALID = 0.2  # increase of the fraction of invalid actions
+LONGER = 1.5  # factor by which replies grow
+LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies
+MAX_KL = 1.0  # KL per token of a step, in nats
+
+
+class Warnings:
+    """Checks the metrics after each step; every warning is given once."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._config = config
+        self._given: set[str] = set()
+
+    def check(self, rows: Sequence[Row]) -> list[str]:
+        """Return the new warnings; `rows` contains the metrics of all steps so far."""
+        checks: Mapping[str, Callable[[Sequence[Row]], str | None]] = {
+            "cut": self._cut_replies,
+            "entropy": self._entropy_collapse,
+            "signal": self._no_signal,
+            "format": self._lost_format,
+            "length": self._longer_replies,
+            "kl": self._kl_spikes,
+        }
+        trained = [row for row in rows if row["step"] >= 0]
+        found = {
+            name: check(rows if name == "cut" else trained) for name, check in checks.items() if name not in self._given
+        }
+        new = {name: text for name, text in found.items() if text}
+        self._given |= new.keys()
+        return [f"warning: {text}" for text in new.values()]
+
+    def _cut_replies(self, rows: Sequence[Row]) -> str | None:
+        row = rows[-1]
+        cut = max(row.get("cut_replies", 0.0), row.get("eval_cut_replies", 0.0))
+        if not self._config.model.trained or cut <= MAX_CUT_REPLIES:
+            return None
+        return (
+            f"{cut:.0%} of the replies were cut at {self._config.sampling.max_tokens} tokens, so their actions are "
+            "often missing. Raise --max-tokens, or make the model reply briefly with --thinking off or --system"
+        )
+
+    def _entropy_collapse(self, rows: Sequence[Row]) -> str | None:
+        entropy, success = _change(rows, "entropy"), _change(rows, "success")
+        if entropy is None or success is None or success[1] > SOLVED or entropy[1] > MIN_ENTROPY * entropy[0]:
+            return None
+        return (
+            f"the entropy per token fell from {entropy[0]:.2g} to {entropy[1]:.2g}, but only {success[1]:.0%} of the "
+            "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-floor, or lower "
+            "--target-kl"
+        )
+
+    def _no_signal(self, rows: Sequence[Row]) -> str | None:
+        recent = rows[-RECENT:]
+        without = [row for row in recent if not row.get("signal", 1.0)]
+        success = without[-1].get("success", 0.0) if without else 1.0
+        if len(without) < MIN_EVENTS or success == 1.0:
+            return None
+        return (
+            f"no learning signal in {len(without)} of the last {len(recent)} steps: all episodes that are compared "
+            f"have the same return ({success:.0%} succeed). Use easier tasks, partial credit, a warm start or more "
+            "--episodes"
+        )
+
+    def _lost_format(self, rows: Sequence[Row]) -> str | None:
+        invalid = _change(rows, "invalid_actions")
+        if invalid is None or invalid[1] < invalid[0] + MORE_INVALID:
+            return None
+        return (
+            f"the fraction of invalid actions rose from {invalid[0]:.0%} to {invalid[1]:.0%}: the model loses the "
+            "action format. Lower --lr or --target-kl, or keep it close to the initial model with --kl 0.01"
+        )
+
+    def _longer_replies(self, rows: Sequence[Row]) -> str | None:
+        length, success = _change(rows, "tokens_per_reply"), _change(rows, "success")
+        if length is None or success is None or length[1] < LONGER * length[0] or success[1] > success[0] + LITTLE_GAIN:
+            return None
+        return (
+            f"replies grew from {length[0]:.1f} to {length[1]:.1f} tokens, but the success rate only changed from "
+            f"{success[0]:.0%} to {success[1]:.0%}: the reward or the entropy bonus may favor longer text. Lower "
+            "--max-tokens or --entropy, or use --aggregate constant"
+        )
+
+    def _kl_spikes(self, rows: Sequence[Row]) -> str | None:
+        recent = rows[-RECENT:]
+        limited = sum(bool(row.get("backtracked")) for row in recent)
+        largest = max((row.get("step_kl", 0.0) for row in recent), default=0.0)
+        advice = "Lower --lr or --max-grad-norm, or use more --minibatches"
+        if largest > MAX_KL:
+            return f"a step changed the policy by a KL of {largest:.2g} per token. {advice}, and set --kl-backtrack"
+        if limited >= MIN_EVENTS:
+            return f"the KL limit --kl-backtrack was exceeded in {limited} of the last {len(recent)} steps. {advice}"
+        return None
+
+
+def _change(rows: Sequence[Row], key: str) -> tuple[float, float] | None:
+    """Return the means of a metric over the first and the last steps; None before enough steps have it."""
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if len(values) < 2 * EDGE:
+        return None
+    return fmean(values[:EDGE]), fmean(values[-EDGE:])

@@ -1,0 +1,32 @@
+"""Compare the settings of a resumed run with those of its checkpoint. Does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# Settings that may change when a run is resumed: its length, what is stored, and where environments run.
+CHANGEABLE = {
+    ("run", "steps"),
+    ("run", "out"),
+    ("run", "keep"),
+    ("run", "store"),
+    ("run", "tensorboard"),
+    ("run", "wandb"),
+    ("eval", "target"),
+    ("eval", "rollback"),
+    ("env", "backend"),
+    ("env", "workers"),
+    ("env", "step_timeout"),
+    ("env", "reset_timeout"),
+}
+
+
+def changed_settings(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the section and key of every changed setting that must not change when a run is resumed."""
+    keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
+    return sorted(
+        (section, key)
+        for section, key in keys - CHANGEABLE
+        if saved.get(section, {}).get(key) != tables[section].get(key)
+    )

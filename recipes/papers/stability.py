@@ -1,0 +1,226 @@
+"""Train on several games with default settings and seeds that no setting was tuned on.
+
+    python recipes/papers/stability.py --games demo --seeds 101 102 --jobs 1
+    python recipes/papers/stability.py --jobs 12 --minutes 8       # on a GPU: every game, seed 101 first
+    python recipes/papers/stability.py --table                     # write the tables in docs/experiments.md
+
+Each run is a `palestra train` process, and `--jobs` runs share the machine. Every run that ends, also one that failed
+or was stopped by `--minutes`, is appended to `results/stability.jsonl`; a finished run is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from palestra.training.recipe import from_mapping
+from palestra.training.reporting.metrics import read
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "stability.jsonl"
+PAGE = HERE.parents[1] / "docs" / "experiments.md"
+SEEDS = (101, 102, 103, 104, 105)
+PARTIAL = {"partial_credit": True, "success_reward": 2.0}
+
+# Only the environment, the size of the model, the number of steps and the target are given; the rest are defaults.
+GAMES: dict[str, dict[str, Any]] = {
+    "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
+    "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 200, "target": 0.9},
+    "mastermind": {"env": "game:Mastermind-v0-easy", "env_kwargs": PARTIAL, "steps": 200, "target": 0.9},
+    "sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
+    "hanoi": {"env": "game:TowerofHanoi-v0-easy", "steps": 100, "target": 0.9},
+    "babyai": {"env": "babyai:GoToLocalS8N7-v0", "steps": 100, "target": 0.9},
+    "textcraft": {"env": "textcraft:Depth2-v0", "steps": 100, "target": 0.9},
+}
+COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
+LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
+
+_file = Lock()
+
+
+def settings_of(game: str, seed: int, *, gpu: bool, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, without its folder."""
+    return {**COMMON, **GAMES[game], **(LARGE_BATCHES if gpu else {"threads": 1}), **given, "seed": seed}
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware."""
+    tables = from_mapping(settings).to_dict()
+    for section, key in (("run", "seed"), ("run", "out"), ("run", "device"), ("run", "threads"), ("run", "keep")):
+        tables[section].pop(key)
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def results(path: Path = RESULTS) -> list[dict[str, Any]]:
+    """Return the results of all runs so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
+    """Train with one seed and append the result."""
+    given = {name: _value(text) for name, _, text in (item.partition("=") for item in args.set)}
+    settings = settings_of(game, seed, gpu=args.gpu, given=given)
+    key = {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
+    if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
+        return
+    left = deadline - time.monotonic()
+    if left < 20:
+        return
+    folder = args.out / f"{args.label}-{game}-{seed}-{key['settings']}".replace(" ", "-").replace(",", "")
+    started = time.monotonic()
+    code = train(settings, folder, left)
+    rows = read(folder / "metrics.jsonl")
+    reached = next((row["step"] + 1 for row in rows if row["step"] >= 0 and _reached(row, settings)), None)
+    seconds = time.monotonic() - started
+    if code == 0 and reached and args.further:
+        more = {**settings, "steps": reached + args.further, "target": 0.0}
+        train(more, folder, deadline - time.monotonic())
+    record(args, key, settings, read(folder / "metrics.jsonl"), reached, code, seconds)
+
+
+def train(settings: Mapping[str, Any], folder: Path, seconds: float) -> int | None:
+    """Run `palestra train`; return its exit code, or None if it was stopped after `seconds`."""
+    flags: list[str] = []
+    for name, value in {**settings, "out": str(folder)}.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, bool):
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            flags += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
+    command = [sys.executable, "-m", "palestra", "train", *flags, "--plain"]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.log").open("a") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            return process.wait(timeout=max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+
+def _reached(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    return bool(row.get("eval_success", 0.0) >= settings["target"])
+
+
+def record(
+    args: argparse.Namespace,
+    key: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    rows: Sequence[Mapping[str, Any]],
+    reached: int | None,
+    code: int | None,
+    seconds: float,
+) -> None:
+    """Append a run's result to the data file; `seconds` is the time until the target was reached or the run ended."""
+    evaluations = [(row["step"] + 1, round(row["eval_success"], 4)) for row in rows if "eval_success" in row]
+    line = {
+        **key,
+        "env": settings["env"],
+        "env_kwargs": settings.get("env_kwargs", {}),
+        "model": settings["model"],
+        "steps": max((row["step"] + 1 for row in rows), default=0),
+        "success": evaluations,
+        "target": settings["target"],
+        "reached": reached,
+        "final": next(
+            (round(row["final_success"], 4) for row in rows if "final_success" in row), None
+        ),  # at the target
+        "seconds": round(seconds),
+        "ended": "stopped" if code is None else "finished" if code == 0 else f"failed with exit code {code}",
+        "rollbacks": sum(bool(row.get("rollback")) for row in rows),
+        "backtracked": sum(bool(row.get("backtracked")) for row in rows),
+        "hardware": args.hardware,
+        "jobs": args.jobs,
+    }
+    with _file, args.results.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(
+        json.dumps({k: line[k] for k in ("game", "seed", "steps", "reached", "final", "seconds", "ended")}), flush=True
+    )
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table with one line per run."""
+    names = (
+        "game",
+        "seed",
+        "before",
+        "best",
+        "target reached at step",
+        "final",
+        "further steps",
+        "lowest after",
+        "s",
+        "ended",
+    )
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    order = list(GAMES)
+    for row in sorted(rows, key=lambda r: (r["label"], order.index(r["game"]), r["seed"])):
+        rates = [success for _, success in row["success"]] or [float("nan")]
+        final = "" if row["final"] is None else f"{row['final']:.1%}"
+        reached = row["reached"] or f"not in {row['steps']}"
+        later = [success for step, success in row["success"] if row["reached"] and step > row["reached"]]
+        further = f"{row['steps'] - row['reached']} | {min(later):.1%}" if later else " | "
+        name = f"{row['game']} ({row['label']})" if row["label"] != "defaults" else row["game"]
+        numbers = f"{rates[0]:.1%} | {max(rates):.1%} | {reached} | {final} | {further} | {row['seconds']}"
+        lines.append(f"| {name} | {row['seed']} | {numbers} | {row['ended']} |")
+    return "\n".join(lines)
+
+
+def write_page(path: Path, text: str) -> None:
+    """Replace the table between the markers in the documentation."""
+    start, end = "<!-- stability: start -->\n", "<!-- stability: end -->"
+    page = path.read_text()
+    head, _, rest = page.partition(start)
+    _, _, tail = rest.partition(end)
+    path.write_text(f"{head}{start}\n{text}\n\n{end}{tail}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
+    parser.add_argument("--games", nargs="+", choices=list(GAMES), default=[name for name in GAMES if name != "demo"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--jobs", type=int, default=1, help="Number of concurrent runs (default: 1).")
+    parser.add_argument("--minutes", type=float, default=600.0, help="Stop all runs after this time (default: 600).")
+    parser.add_argument(
+        "--further", type=int, default=0, help="Steps to train after the target is reached (default: 0)."
+    )
+    parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings, for variants.")
+    parser.add_argument("--label", default="defaults", help="Name of the variant in the results (default: defaults).")
+    parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
+    parser.add_argument("--out", type=Path, default=Path("runs") / "stability")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="Only write the table in docs/experiments.md.")
+    args = parser.parse_args()
+    if args.table:
+        write_page(PAGE, table(results(args.results)))
+        return
+    deadline = time.monotonic() + 60 * args.minutes
+    with ThreadPoolExecutor(args.jobs) as pool:
+        jobs = [pool.submit(run_one, game, seed, args, deadline) for seed in args.seeds for game in args.games]
+        for job in jobs:
+            job.result()
+
+
+if __name__ == "__main__":
+    main()

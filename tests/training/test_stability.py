@@ -1,0 +1,166 @@
+"""Test what keeps a run stable: the size of updates, KL limits, the adaptive learning rate and the entropy bonus."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from palestra.algorithms.base import PolicyGradientConfig
+from palestra.rollout.samples import to_batch
+from palestra.rollout.types import Trajectory
+from palestra.training.adaptive import MAX_ENTROPY_SCALE, MAX_FALL, MAX_RISE, MIN_KL_SCALE, AdaptiveState
+from palestra.training.learner import Learner
+from palestra.training.optim import Optimizer
+from palestra.training.step import reinforcement_step
+from tests.training.helpers import batch, learner_of
+
+torch.set_num_threads(1)
+
+
+def movement(layer: nn.Linear, optimizer: Optimizer, gradient: torch.Tensor) -> float:
+    """Make an update with this gradient and return how far it moved the weights."""
+    before = layer.weight.detach().clone()
+    layer.weight.grad = gradient.clone()
+    optimizer.step()
+    return float((layer.weight.detach() - before).norm())
+
+
+def new_layer(kind: str) -> tuple[nn.Linear, Optimizer]:
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 4, bias=False)
+    optimizer = Optimizer(kind, layer, None, weight_decay=0.0)
+    optimizer.set_lr(1e-2, 0.0)
+    return layer, optimizer
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_zero_gradients_do_not_move_weights(kind: str) -> None:
+    layer, optimizer = new_layer(kind)
+    zero = torch.zeros_like(layer.weight)
+    assert movement(layer, optimizer, zero) == 0.0
+    usual = [movement(layer, optimizer, torch.randn_like(zero)) for _ in range(40)][-1]
+    assert usual > 0
+    rest = [movement(layer, optimizer, zero) for _ in range(200)]
+    assert rest[-1] < 0.01 * usual, "the momentum fades"
+
+
+def test_the_size_of_a_muon_update_follows_the_gradient() -> None:
+    layer, optimizer = new_layer("muon")
+    noise = [torch.randn_like(layer.weight) for _ in range(300)]
+    usual = [movement(layer, optimizer, g) for g in noise[:100]]
+    smaller = [movement(layer, optimizer, g / 100) for g in noise[100:200]]
+    assert smaller[-1] < 0.1 * min(usual), "gradients of a hundredth of the usual size move the weights less"
+    larger = [movement(layer, optimizer, g * 1e4) for g in noise[200:]]
+    assert max(larger) < 1.5 * max(usual), "a large gradient moves the weights no further than usual"
+    other, its_optimizer = new_layer("muon")
+    assert [movement(other, its_optimizer, g * 1e-6) for g in noise[:100]] == pytest.approx(usual, rel=1e-3), (
+        "only the size relative to earlier gradients counts, as with Adam"
+    )
+
+
+def kl(learner: Learner, trajectories: list[Trajectory]) -> float:
+    """Return the KL from the initial model in these tests to the current one, over the sampled tokens."""
+    (micro,) = learner.micro_batches(to_batch(trajectories))
+    with torch.no_grad():
+        now = learner.policy.score(micro).logprobs[micro.mask]
+        then = learner_of(temperature=0.8).policy.score(micro).logprobs[micro.mask]
+    ratio = now - then
+    return float((ratio.exp() - 1 - ratio).mean())
+
+
+# With a temperature other than 1, the policy recomputes old log-probs.
+FAR: dict[str, Any] = {"lr": 2e-3, "temperature": 0.8}
+
+
+@pytest.mark.parametrize("options", [{"minibatches": 1}, {"minibatches": 3}, {"optimizer": "muon", "minibatches": 2}])
+def test_the_kl_after_the_last_update_is_within_the_limit(options: dict[str, Any]) -> None:
+    trajectories = batch(5, 8)
+    free = learner_of(**FAR, **options)
+    assert "backtracked" not in reinforcement_step(free, trajectories, 0)
+    limit = kl(free, trajectories) / 4
+    held = learner_of(kl_backtrack=limit, **FAR, **options)
+    metrics = reinforcement_step(held, trajectories, 0)
+    assert metrics["backtracked"] == 1
+    assert 0 < kl(held, trajectories) <= limit
+    assert metrics["step_kl"] == pytest.approx(kl(held, trajectories), rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw"])
+def test_a_rejected_update_leaves_the_weights_and_resets_the_momentum(kind: str) -> None:
+    learner = learner_of(kl_backtrack=1e-30, optimizer=kind, **FAR)
+    metrics = reinforcement_step(learner, batch(5, 8), 0)
+    assert metrics["backtracked"] == 1
+    initial = learner_of(**FAR).policy.model
+    assert all(torch.equal(p, q) for p, q in zip(learner.policy.model.parameters(), initial.parameters(), strict=True))
+    states = [state for part in learner.optimizer.parts for state in part.state.values()]
+    assert states
+    assert all(not state[name].any() for state in states for name in ("momentum", "exp_avg") if name in state)
+    near = learner_of(kl_backtrack=100.0, optimizer=kind, **FAR)
+    assert "backtracked" not in reinforcement_step(near, batch(5, 8), 0)
+    assert kl(near, batch(5, 8)) > 0
+
+
+def test_a_step_ends_before_an_update_beyond_the_target_kl() -> None:
+    trajectories = batch(5, 8)
+    options: dict[str, Any] = {**FAR, "minibatches": 4, "lr": 1e-3}
+    free = learner_of(**options)
+    assert reinforcement_step(free, trajectories, 0)["updates"] == 4
+    stopped = learner_of(target_kl=1e-9, **options)
+    assert reinforcement_step(stopped, trajectories, 0)["updates"] == 1
+
+
+def test_the_learning_rate_follows_the_kl() -> None:
+    rates = []
+    for lr in (1e-6, 1e-2):
+        learner = learner_of(lr=lr, lr_start=0.5, lr_schedule="adaptive", target_kl=1e-3, temperature=0.8)
+        rates.append([reinforcement_step(learner, batch(5, 8), step)["lr"] for step in range(3)])
+    low, high = rates
+    assert low == pytest.approx([5e-7, 6.25e-7, 7.8125e-7])
+    state = AdaptiveState(rate=0.9)
+    state.observe_kl(0.0, 1e-3, updates=1, planned=1, rejected=False)
+    assert state.rate == 1.0, "the rate never exceeds --lr"
+    assert high[0] == 5e-3
+    assert high[0] > high[1] > high[2]
+
+
+def test_the_rate_changes_by_a_limited_factor_per_step() -> None:
+    def after(value: float, **options: Any) -> float:
+        state = AdaptiveState(rate=0.5)
+        state.observe_kl(value, 0.03, **{"updates": 8, "planned": 8, "rejected": False, **options})
+        return state.rate
+
+    assert after(0.03) == pytest.approx(0.5)
+    assert after(0.03 * 1.21) == pytest.approx(0.5 / 1.1)
+    assert after(0.03 / 1.21) == pytest.approx(0.5 * 1.1)
+    assert after(0.0) == pytest.approx(0.5 * MAX_RISE)
+    assert after(9.0) == pytest.approx(0.5 / MAX_FALL)
+    assert after(0.03, updates=4) == pytest.approx(0.5 / 2**0.5), "half of the updates reached the target"
+    assert after(0.0, rejected=True) < 0.5
+    assert after(0.0, updates=0) < 0.5
+
+
+def test_the_kl_limits_shrink_with_the_entropy() -> None:
+    state = AdaptiveState(rate=1.0)
+    assert state.kl_scale(0.1) == 1.0, "the initial entropy is not yet known"
+    state.observe_entropy(0.6, 0.3, PolicyGradientConfig())
+    assert state.kl_scale(0.9) == 1.0
+    assert state.kl_scale(0.3) == pytest.approx(0.5)
+    assert state.kl_scale(0.0) == MIN_KL_SCALE
+
+
+def test_the_entropy_bonus_grows_while_the_entropy_is_too_low_for_the_success_rate() -> None:
+    state = AdaptiveState(rate=1.0)
+    config = PolicyGradientConfig(entropy_floor=0.3)
+    state.observe_entropy(0.6, 0.3, config)
+    assert state.entropy_scale == 1.0
+    for _ in range(20):
+        state.observe_entropy(0.1, 0.3, config)  # the floor is 0.126
+    assert state.entropy_scale == MAX_ENTROPY_SCALE
+    for _ in range(20):
+        state.observe_entropy(0.1, 0.9, config)  # a policy that wins may be almost deterministic
+    assert state.entropy_scale == 1.0
+    state.observe_entropy(0.0, 0.3, PolicyGradientConfig(entropy_floor=0.0))
+    assert state.entropy_scale == 1.0
