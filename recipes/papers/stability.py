@@ -175,13 +175,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     order = list(GAMES)
     for row in sorted(rows, key=lambda r: (r["label"], order.index(r["game"]), r["seed"])):
-        rates = [success for _, success in row["success"]] or [float("nan")]
+        rates = [success for _, success in row["success"]]
         final = "" if row["final"] is None else f"{row['final']:.1%}"
         reached = row["reached"] or f"not in {row['steps']}"
         later = [success for step, success in row["success"] if row["reached"] and step > row["reached"]]
         further = f"{row['steps'] - row['reached']} | {min(later):.1%}" if later else " | "
         name = f"{row['game']} ({row['label']})" if row["label"] != "defaults" else row["game"]
-        numbers = f"{rates[0]:.1%} | {max(rates):.1%} | {reached} | {final} | {further} | {row['seconds']}"
+        before = f"{rates[0]:.1%} | {max(rates):.1%}" if rates else " | "
+        numbers = f"{before} | {reached} | {final} | {further} | {row['seconds']}"
         lines.append(f"| {name} | {row['seed']} | {numbers} | {row['ended']} |")
     return "\n".join(lines)
 
