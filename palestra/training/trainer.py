@@ -175,6 +175,7 @@ class Trainer(ABC):
         """Limit the replies of an untrained model to this many tokens, if it is not 0 and no other limit was set."""
         if tokens and not self._given.sampling.max_tokens and not self.config.model.trained:
             self.config = self.learner.config = self.config.with_reply_length(tokens)
+            self._agents.clear()
 
     @asynccontextmanager
     async def _env_workers(self) -> AsyncIterator[None]:
