@@ -24,6 +24,7 @@ ROWS = [
     {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},
+    {"browser"},
     {"tools"},
     {"grading"},
     {"wrappers", "envs", "workers"},

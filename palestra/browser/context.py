@@ -1,0 +1,183 @@
+"""A browser context: the tabs of one environment, isolated from all other environments in the same browser."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from palestra.browser.connection import BrowserLost, Connection, ProtocolError
+from palestra.browser.sites import Site
+from palestra.browser.tab import CALL_SECONDS, Tab
+
+if TYPE_CHECKING:
+    from palestra.browser.observation import PageState
+
+MAX_TABS = 20
+SETUP_SECONDS = 30.0
+SCRIPTS = Path(__file__).with_name("scripts")
+
+
+@cache
+def init_script() -> str:
+    """Return the scripts that run before those of every page."""
+    return "\n".join((SCRIPTS / name).read_text(encoding="utf-8") for name in ("clock.js", "observe.js"))
+
+
+class Context:
+    """Tabs that share cookies and storage. `sites` maps host names to the sites that answer their requests."""
+
+    def __init__(
+        self, connection: Connection, sites: Mapping[str, Site] | None = None, *, width: int = 1280, height: int = 720
+    ) -> None:
+        self.connection = connection
+        self.sites: dict[str, Site] = dict(sites or {})
+        self.width, self.height = width, height
+        self.tabs: list[Tab] = []
+        self.current = 0
+        self.label: object = None  # what the owner has loaded, for reuse
+        self.closed = False
+        self.clipboard = ""
+        self.closers: list[Callable[[], None]] = []  # release what the owner has started for this episode
+        self.data_folder: Path | None = None  # data of the application that runs for this episode
+        self.first: PageState | None = None  # the first observation of the current episode
+        self._arrived = threading.Condition()
+        self._new: list[dict[str, Any]] = []  # tabs that the page opened, not set up yet
+        created = connection.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=SETUP_SECONDS)
+        self.context_id: str = created["browserContextId"]
+        connection.contexts[self.context_id] = self.tab_opened
+        self.open_tab()
+
+    @property
+    def tab(self) -> Tab:
+        return self.tabs[self.current]
+
+    def open_tab(self) -> Tab:
+        """Open an empty tab and select it."""
+        params = {
+            "url": "about:blank",
+            "browserContextId": self.context_id,
+            "width": self.width,
+            "height": self.height,
+            "background": False,
+        }
+        target = self.connection.call("Target.createTarget", params, timeout=SETUP_SECONDS)["targetId"]
+        with self._arrived:  # the browser attaches to every new tab
+            if not self._arrived.wait_for(lambda: any(_target(new) == target for new in self._new), SETUP_SECONDS):
+                raise BrowserLost("a new tab did not respond")
+            attached = next(new for new in self._new if _target(new) == target)
+            self._new.remove(attached)
+        return self._add(attached["sessionId"], target)
+
+    def _add(self, session: str, target: str) -> Tab:
+        tab = Tab(self.connection, session, target, self.sites)
+        metrics = {"width": self.width, "height": self.height, "deviceScaleFactor": 1, "mobile": False}
+        calls: list[tuple[str, dict[str, Any]]] = [
+            ("Page.enable", {}),
+            ("Inspector.enable", {}),
+            ("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}),
+            ("Page.addScriptToEvaluateOnNewDocument", {"source": init_script(), "runImmediately": True}),
+            ("Emulation.setDeviceMetricsOverride", metrics),
+            ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
+            ("Emulation.setTimezoneOverride", {"timezoneId": "UTC"}),
+            ("Runtime.runIfWaitingForDebugger", {}),
+        ]
+        tab.call_all(calls)
+        self.tabs.append(tab)
+        self.current = len(self.tabs) - 1
+        return tab
+
+    def tab_opened(self, params: dict[str, Any]) -> None:
+        """Note a new tab. This runs in the thread that reads events, so the tab is set up later."""
+        with self._arrived:
+            self._new.append(params)
+            self._arrived.notify_all()
+
+    def adopt_new_tabs(self) -> None:
+        """Set up the tabs that pages have opened since the last call, and select the last one."""
+        while True:
+            with self._arrived:
+                if not self._new:
+                    return
+                params = self._new.pop(0)
+            info = params["targetInfo"]
+            if info.get("type") != "page" or len(self.tabs) >= MAX_TABS:
+                with suppress(ProtocolError):
+                    self.connection.call("Target.closeTarget", {"targetId": info["targetId"]}, timeout=CALL_SECONDS)
+                continue
+            self._add(params["sessionId"], info["targetId"]).wait_for_load()
+
+    def expect_tab(self, seconds: float) -> None:
+        """Wait for a tab that the page has announced."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: bool(self._new), seconds)
+
+    @property
+    def has_new_tabs(self) -> bool:
+        return bool(self._new)
+
+    def select_tab(self, index: int) -> None:
+        self.current = index
+
+    def close_tab(self) -> None:
+        """Close the current tab and select the one before it; the last tab is replaced by an empty one."""
+        tab = self.tabs.pop(self.current)
+        self._forget(tab)
+        with suppress(ProtocolError):
+            self.connection.call("Target.closeTarget", {"targetId": tab.target}, timeout=CALL_SECONDS)
+        if self.tabs:
+            self.current = max(0, self.current - 1)
+        else:
+            self.open_tab()
+
+    def keep_first_tab(self) -> None:
+        """Close all tabs but the first."""
+        while len(self.tabs) > 1:
+            self.current = len(self.tabs) - 1
+            self.close_tab()
+        self.current = 0
+
+    def set_size(self, width: int, height: int) -> None:
+        """Set the size of the viewport in pixels."""
+        if (width, height) != (self.width, self.height):
+            self.width, self.height = width, height
+            metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+            for tab in self.tabs:
+                tab.call("Emulation.setDeviceMetricsOverride", metrics)
+
+    def run_closers(self) -> None:
+        """Release what the owner has started for this episode, such as an application."""
+        while self.closers:
+            self.closers.pop()()
+
+    def _forget(self, tab: Tab) -> None:
+        self.connection.forget(tab.session)
+
+    def close(self) -> None:
+        """Close all tabs. A browser that has already ended needs no cleanup."""
+        if self.closed:
+            return
+        self.closed = True
+        self.run_closers()
+        self.connection.contexts.pop(self.context_id, None)
+        for tab in self.tabs:
+            self._forget(tab)
+        with suppress(BrowserLost, ProtocolError):
+            self.connection.send("Target.disposeBrowserContext", {"browserContextId": self.context_id})
+
+    @property
+    def usable(self) -> bool:
+        return not self.closed and self.connection.lost is None and all(tab.crashed is None for tab in self.tabs)
+
+
+def _target(params: dict[str, Any]) -> str:
+    return str(params["targetInfo"]["targetId"])
+
+
+def quoted(value: object) -> str:
+    """Return a value as JavaScript source."""
+    return json.dumps(value)

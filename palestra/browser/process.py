@@ -1,0 +1,139 @@
+"""Start and end the browser process, and remove its profile folder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from palestra.browser.executable import command_line, find_browser
+from palestra.errors import EnvFailed
+
+PREFIX = "palestra-browser-"  # of profile folders
+LAUNCHER = Path(__file__).with_name("launch.py")
+
+
+class BrowserProcess:
+    """A browser with its DevTools pipes and a temporary profile, which `kill` removes.
+
+    If this process is root, the browser runs as the user nobody, so that its own sandbox works; `sandboxed=False`
+    starts it with the rights of this process and without its sandbox.
+    """
+
+    def __init__(self, *, sandboxed: bool = True) -> None:
+        executable = find_browser()
+        remove_stale_profiles()
+        self.profile = Path(tempfile.mkdtemp(prefix=PREFIX))
+        # The kernel releases this lock when the process ends, so the folder of a killed process can be recognized.
+        self._lock = os.open(self.profile, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        user = _other_user() if sandboxed else None
+        if user is not None:
+            os.chown(self.profile, user, user)
+        child_read, self.write_end = os.pipe()
+        self.read_end, child_write = os.pipe()
+        command = command_line(
+            executable, self.profile, sandboxed=sandboxed and (os.geteuid() != 0 or user is not None)
+        )
+        launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(child_read), str(child_write)]
+        try:
+            self._process = subprocess.Popen(
+                [*launcher, "-" if user is None else str(user), "none", *command],
+                pass_fds=(child_read, child_write),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                env=_environment(self.profile),
+                start_new_session=True,  # Ctrl-C interrupts only this process, which then ends the browser
+            )
+        except OSError as err:
+            self._release()
+            raise EnvFailed(f"the browser {executable} could not be started: {err}") from err
+        finally:
+            os.close(child_read)
+            os.close(child_write)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> int | None:
+        """End the browser and all its processes, and remove the profile; return the exit status it had before."""
+        code = self._process.poll()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+        self._release()
+        return code
+
+    def _release(self) -> None:
+        # The reading thread owns `read_end` and closes it when the browser's end is closed.
+        if self.write_end >= 0:
+            os.close(self.write_end)
+            self.write_end = -1
+        if self._lock >= 0:
+            remove_folder(self.profile)
+            os.close(self._lock)
+            self._lock = -1
+
+    def disown(self) -> None:
+        """Release the parent's browser in a forked child process, so that it still ends with the parent."""
+        for end in (self.write_end, self.read_end, self._lock):
+            with suppress(OSError):
+                os.close(end)
+        self.write_end = self.read_end = self._lock = -1
+        self._process.returncode = 0  # the browser is not a child of this process
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a profile; processes of the browser that are about to end may still write to it."""
+    for _ in range(20):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+
+
+def remove_stale_profiles() -> None:
+    """Delete the profiles of processes that were killed before they could do so."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            continue  # another process removed it, or it belongs to another user
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_folder(folder)
+        except OSError:
+            pass  # in use
+        finally:
+            os.close(handle)
+
+
+def _other_user() -> int | None:
+    """Return the id of the user that the browser changes to, or None if this process has no right to change it."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        return pwd.getpwnam("nobody").pw_uid
+    except KeyError:
+        return 65534
+
+
+def _environment(profile: Path) -> dict[str, str]:
+    """Return the browser's environment variables: none of the user's secrets, proxies or desktop settings."""
+    kept = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
+    own = {"HOME": str(profile), "LANG": "C.UTF-8", "TZ": "UTC", "DBUS_SESSION_BUS_ADDRESS": "disabled:"}
+    return {**{name: os.environ[name] for name in kept if name in os.environ}, **own}
