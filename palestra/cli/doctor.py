@@ -18,7 +18,6 @@ from palestra.optional import install_command
 
 _MARKS = {"ok": "ok", "limited": "part", "missing": "--"}
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?.*?;.*extra\s*==\s*['\"]([^'\"]+)['\"]")
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +105,25 @@ def _java() -> Finding:
 
 
 def _browser() -> Finding:
-    for name in _BROWSERS:
-        command = shutil.which(name)
-        line = _first_line([command, "--version"]) if command else ""
-        if line:
-            return Finding(feature="browser", state="ok", detail=f"{line} ({command})")
-    fix = "Debian: apt-get install chromium"
-    return Finding(
-        feature="browser", state="missing", detail="no Chromium or Chrome; web environments need one", fix=fix
-    )
+    from palestra.browser.executable import INSTALL, find_browser
+    from palestra.browser.pool import BrowserPool
+    from palestra.errors import EnvFailed, UsageError
+
+    pool = BrowserPool()
+    try:
+        executable = find_browser()
+        version = pool.get().version
+    except UsageError as err:
+        detail = f"{err}; web environments need a browser"
+        return Finding(feature="browser", state="missing", detail=detail, fix=INSTALL)
+    except EnvFailed as err:
+        return Finding(feature="browser", state="missing", detail=f"{executable} is installed, but {err}")
+    finally:
+        pool.close()
+    if pool.sandboxed:
+        return Finding(feature="browser", state="ok", detail=f"{version} ({executable}), in its own sandbox")
+    detail = f"{version} ({executable}), without its sandbox, because user namespaces are not available"
+    return Finding(feature="browser", state="limited", detail=detail)
 
 
 def _first_line(command: list[str]) -> str:

@@ -30,6 +30,8 @@ CATALOGS: Mapping[str, str] = {  # family -> module that defines SPECS
     "sciworld": "palestra.envs.sciworld.catalog",
     "sql": "palestra.envs.sql.catalog",
     "search": "palestra.envs.deep_search.catalog",
+    "miniwob": "palestra.envs.miniwob.catalog",
+    "web": "palestra.envs.web.catalog",
 }
 EXTERNAL: Mapping[str, str] = {  # library -> adapter class, which is called with env=NAME
     "gymnasium": "palestra.envs.external.gymnasium:FromGymnasium",
@@ -39,6 +41,7 @@ RESERVED = frozenset({"verifiers", "textarena"})  # reserved prefixes of librari
 _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
 _builtin: dict[str, EnvSpec] = {}  # specs from the catalogs, which every process can load
+_aliases: dict[str, str] = {}  # other names of built-in environments -> ids
 _received: set[str] = set()  # ids received with a pickled EnvFactory from the process that registered them
 _loaded: set[str] = set()  # families whose catalog has been loaded
 _loaded_plugins: set[str] = set()  # names of entry points that have been loaded
@@ -154,8 +157,10 @@ def _load_catalog(family: str) -> None:
     if family in _loaded or family not in CATALOGS:
         return
     _loaded.add(family)
-    for spec in importlib.import_module(CATALOGS[family]).SPECS:
+    catalog = importlib.import_module(CATALOGS[family])
+    for spec in catalog.SPECS:
         _specs[spec.id] = _builtin[spec.id] = spec
+    _aliases.update(getattr(catalog, "ALIASES", {}))
 
 
 def _load_plugins(family: str | None = None) -> None:
@@ -221,6 +226,7 @@ def get_registered_spec(env_id: str) -> EnvSpec:
     if env_id not in _specs:
         family = _family_of(env_id)
         _load_catalog(family)
+        env_id = _aliases.get(env_id, env_id)
         if env_id not in _specs:
             _load_plugins(family)
         if env_id not in _specs:

@@ -1,0 +1,198 @@
+"""MiniWoB environment: one task of MiniWoB++ in a real browser, with text or pictures as observations."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from palestra.browser.actions import BadAction, parse_action
+from palestra.browser.episode import Episode
+from palestra.browser.executable import find_browser
+from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View
+from palestra.core import Reset
+from palestra.envs.miniwob.experts import EXPERTS
+from palestra.envs.miniwob.experts.look import Look
+from palestra.envs.miniwob.start import HIDDEN, STATUS, MiniWobStart, _sites
+from palestra.envs.miniwob.tasks import task_named
+from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
+from palestra.errors import BadValue
+from palestra.types import Observation, Step
+
+EXAMPLE = "click [12]"
+TURN_MS = 1000.0  # the page's time per turn
+SCREEN = (160, 210)  # size of the tasks in pixels
+WORDS = ("a", "1", "hello")  # what the random player types, besides words of the task
+
+
+class MiniWob(MultiTurnEnv):
+    """A task of MiniWoB++ (Liu et al. 2018), solved when the page's own reward is 1.
+
+    `task` is MiniWoB's name ("click-button") or the one in the ids ("ClickButton"). `observation` is "axtree"
+    (WebArena's accessibility tree), "html" or "screenshot" (with numbered boxes, as an image part); `coordinates` adds
+    positions to the tree. `brief` leaves the list of actions out of the prompt. With `partial_credit`, an episode whose
+    page gives a reward between 0 and 1 earns it. `time_limit` ends the episode after this many seconds of the page's
+    time, of which every action takes one; None is no limit.
+
+    Differences from the package: the page has its own clock, so that an episode depends only on its seed and the
+    actions, and the reward does not decrease with time. The problem of a seed is the one that MiniWoB generates for it.
+    """
+
+    inline = False
+    shared = MultiTurnEnv.shared | {"task", "view"}
+
+    def __init__(
+        self,
+        *,
+        task: str = "click-button",
+        observation: Form = "axtree",
+        coordinates: bool = False,
+        marks: bool = True,
+        brief: bool = False,
+        partial_credit: bool = False,
+        time_limit: float | None = None,
+        max_turns: int | None = None,
+        **options: Unpack[MultiTurnOptions],
+    ) -> None:
+        self.task = task_named(task)
+        super().__init__(max_turns=self.task.turns if max_turns is None else max_turns, **options)
+        if observation not in FORMS:
+            raise BadValue(f"`observation` must be one of {', '.join(FORMS)}; got {observation!r}")
+        if time_limit is not None and not time_limit > 0:
+            raise BadValue(f"`time_limit` must be a positive number of seconds or None, got {time_limit!r}")
+        self.view = View(form=observation, coordinates=coordinates, marks=marks, boxes=True, hidden=HIDDEN, clip=SCREEN)
+        self.brief = bool(brief)
+        self.partial_credit = bool(partial_credit)
+        self.limit_ms = 1e9 if time_limit is None else 1000.0 * time_limit
+        self._episode: Episode | None = None
+        self.expert_peeks = self.task.expert_peeks
+        find_browser()  # raises an error if there is none
+        _sites()
+
+    # The episode
+
+    def setup(self, options: dict[str, Any]) -> None:
+        self.page_seed = int(options.pop("page_seed", self.task_seed))
+
+    def task_key(self) -> object:
+        return self.task.name, self.page_seed
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
+        self.close()
+        prompt, info = super().reset(seed, options)
+        return self._with_image(str(prompt)), info
+
+    def reset_info(self) -> dict[str, Any]:
+        self._open()
+        return {"task": self.task.name, "goal": self.goal, "page_seed": self.page_seed}
+
+    def _open(self) -> None:
+        start = MiniWobStart(self.task.name, self.page_seed, self.task.reload, self.limit_ms)
+        self._episode = Episode(start, self.view, milliseconds=TURN_MS, extra=STATUS)
+        utterance = self.state.extra[2]  # some tasks also list the fields of the utterance
+        self.goal = str(utterance["utterance"] if isinstance(utterance, dict) else utterance)
+
+    @property
+    def state(self) -> PageState:
+        """The page as it was observed last."""
+        return self._running().state
+
+    def _running(self) -> Episode:
+        if self._episode is None:  # the env was closed during the episode
+            raise BadValue("this env was closed; call reset() to start an episode")
+        return self._episode
+
+    def prompt(self) -> str:
+        if self.brief:
+            turns = f"Example action: {EXAMPLE}. You have {self.max_turns} turns."
+            return f"{turns}\nTask: {self.goal}\n{self._page()}"
+        what = {
+            "axtree": "The page is shown as an accessibility tree, one element per line: [id] role 'name' properties.",
+            "html": "The page is shown as HTML; the attribute bid is an element's id.",
+            "screenshot": "The page is shown as a picture; the numbers of the boxes around elements are their ids.",
+        }[self.view.form]
+        return (
+            f"You use a web page to solve a task. {what}\n"
+            "Actions:\n"
+            "- click [id], dblclick [id], hover [id]\n"
+            "- type [id] [text] [1]: type into a field and press Enter; with [0], do not press Enter\n"
+            "- fill [id] [text]: replace the content of a field\n"
+            "- select [id] [option]: choose an option of a list\n"
+            "- press [keys]: for example press [Enter] or press [Control+a]\n"
+            "- drag [id] [id]: drag the first element to the second\n"
+            "- mouse_click [x] [y], mouse_drag [x] [y] [x] [y]: positions in pixels\n"
+            "- select_text [id] [start] [end]: select characters of a text\n"
+            "- scroll [up] or scroll [down], wait [seconds]\n"
+            "Calls such as click('12') and fill('12', 'text') are accepted as well.\n"
+            f"Write one action per turn, for example: {EXAMPLE}\n"
+            "You may think first; write the action on the last line of your reply, or after `Action:`. "
+            f"You have {self.max_turns} turns.\n\n"
+            f"Task: {self.goal}\n\n{self._page()}"
+        )
+
+    def _page(self) -> str:
+        form = self.view.form
+        return "The page:\n" + ("" if form == "screenshot" else self.state.text(form))
+
+    def act(self, action: str) -> Outcome:
+        episode = self._running()
+        try:
+            command = parse_action(action)
+            if command.name in ("stop", "goto", "go_back", "go_forward", "new_tab", "tab_focus", "close_tab"):
+                raise BadAction(f"{command.name} is not used in this task; the task ends when it is solved.")
+        except BadAction as err:
+            return Outcome(f"{err}\n{self._page()}", invalid="format")
+        try:
+            state = episode.perform(command)
+        except BadAction as err:
+            if not episode.state.extra[0]:
+                return Outcome(f"{err}\n{self._page()}", invalid="rule")
+            state = episode.state
+        done, raw, _ = state.extra
+        if not done:
+            return Outcome(self._page())
+        solved = raw >= self.task.threshold
+        reward = 1.0 if solved else min(max(float(raw), 0.0), 1.0) if self.partial_credit else 0.0
+        text = "The task is solved." if solved else "The task has ended; it was not solved."
+        return Outcome(text, reward, "solved" if solved else "lost", info={"raw_reward": raw})
+
+    def step(self, action: str) -> Step:
+        step = super().step(action)
+        return step._replace(observation=self._with_image(str(step.observation)))
+
+    def _with_image(self, text: str) -> Observation:
+        if self.view.form != "screenshot" or self.ending is not None:
+            return text
+        return [{"type": "text", "text": text}, {"type": "image", "image": self.state.image}]
+
+    def close(self) -> None:
+        episode, self._episode = self._episode, None
+        if episode is not None:
+            episode.release()
+
+    def render(self, mode: str = "text") -> str | bytes | None:
+        """Return the task and the page as text, or as a PNG image."""
+        if mode == "image":
+            return self._running().context().tab.screenshot({"x": 0, "y": 0, "width": SCREEN[0], "height": SCREEN[1]})
+        return f"Task: {self.goal}\n{self.state.text()}" if mode == "text" else None
+
+    # Players
+
+    def example_action(self) -> str:
+        return EXAMPLE
+
+    def sample_random_action(self) -> str:
+        rng = self.player_rng
+        nodes = [node for node in self.state.nodes if node.active or node.role in SHAPE_ROLES]
+        if not nodes:
+            nodes = list(self.state.nodes)
+        node = rng.choice(nodes)
+        if node.role in ("textbox", "searchbox", "spinbutton"):
+            words = [word.strip("\"'.,:!?") for word in self.goal.split()]
+            return f"type [{node.number}] [{rng.choice([*words, *WORDS]) or 'a'}] [0]"
+        if node.role in SHAPE_ROLES and rng.random() < 0.3:
+            return f"drag [{node.number}] [{rng.choice(nodes).number}]"
+        return f"click [{node.number}]"
+
+    def expert_action(self) -> str | None:
+        expert = EXPERTS.get(self.task.name)
+        episode = self._running()
+        return None if expert is None else expert(Look(self.goal, episode.state.nodes, tuple(episode.commands)))
