@@ -64,6 +64,7 @@ bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/worlds.py
 	$(BIN)/python benchmarks/sciworld.py
 	$(BIN)/python benchmarks/viewer.py
+	$(BIN)/python benchmarks/web.py
 
 # Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
 sandbox:
@@ -75,7 +76,7 @@ java:
 	@command -v java >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq default-jre-headless'
 
-# Install Chromium for the viewer tests.
+# Install Chromium for the web environments and the viewer tests.
 browser:
 	@command -v chromium >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'

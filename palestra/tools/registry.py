@@ -15,6 +15,7 @@ TOOLS: PluginRegistry[ToolFactory] = PluginRegistry(
     "tool",
     group="tools",
     built_in={
+        "browser": "palestra.tools.browser:BrowserTool",
         "mcp": "palestra.tools.mcp:McpTools",
         "python": "palestra.tools.python:PythonTool",
         "search": "palestra.tools.search:SearchTool",

@@ -1,0 +1,190 @@
+"""Measure the browser environments: steps, resets, memory, and episodes while the browser is being killed.
+
+    python benchmarks/web.py [--seconds 10] [--envs 8] [--chaos 1000] [--peer PYTHON]
+
+`--peer` is the Python interpreter of a virtual environment with `browsergym-miniwob`, whose steps per second on the
+same task are measured in the same run; without it, that figure is left out. Bars (exit code 1 if one is missed): at
+least 20 times BrowserGym's steps per second with one env, less than 60 MB per env with 8 envs in one browser, and with
+`--chaos` no episode that is lost, scored differently than without kills, or leaves a process or folder behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import palestra
+from palestra.browser.pool import pool
+from palestra.browser.process import PREFIX
+
+TASK = "miniwob:ClickCheckboxes-v0"
+MEMORY_TASKS = (
+    "click-button",
+    "click-checkboxes",
+    "enter-text",
+    "click-tab-2",
+    "login-user",
+    "click-menu",
+    "click-link",
+    "click-color",
+)
+MIN_RATIO, MAX_MB = 20.0, 60.0
+PEER = """
+import json, sys, time
+import gymnasium as gym, browsergym.miniwob
+env = gym.make("browsergym/miniwob.click-checkboxes")
+env.reset(seed=1)
+env.step("noop()")
+start, steps = time.perf_counter(), 0
+while time.perf_counter() - start < float(sys.argv[1]):
+    _, _, done, cut, _ = env.step("noop()")
+    steps += 1
+    if done or cut:
+        env.reset(seed=steps)
+print(json.dumps(steps / (time.perf_counter() - start)))
+"""
+
+
+def play(env: palestra.Env, seed: int) -> tuple[int, bool]:
+    """Play an episode with the expert; return its number of steps and whether it was solved."""
+    env.reset(seed=seed)
+    for turn in range(1, 100):
+        step = env.step(env.expert_action() or "")
+        if step.done:
+            return turn, bool(step.info["success"])
+    raise AssertionError("the episode did not end")
+
+
+def steps_per_second(seconds: float) -> dict[str, float]:
+    resets, steps, stepping = [], 0, 0.0
+    with palestra.make(TASK) as env:
+        play(env, 0)
+        end = perf_counter() + seconds
+        seed = 0
+        while perf_counter() < end:
+            seed += 1
+            start = perf_counter()
+            env.reset(seed=seed)
+            resets.append(perf_counter() - start)
+            start = perf_counter()
+            done = False
+            while not done:
+                done = env.step(env.expert_action() or "").done
+                steps += 1
+            stepping += perf_counter() - start
+    return {"steps_per_second": steps / stepping, "reset_ms": 1000 * median(resets)}
+
+
+def memory_mb() -> float:
+    """Return the proportional memory of the browser's processes in MB."""
+    assert pool.browser is not None
+    group = os.getpgid(pool.browser.process.pid)
+    total = 0
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and os.getpgid(int(folder.name)) == group:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        except (OSError, StopIteration):
+            continue
+    return total / 1024
+
+
+def memory(envs: int) -> dict[str, float]:
+    pool.close()
+    opened: list[palestra.Env] = []
+    figures = []
+    for i in range(envs + 1):
+        env = palestra.make(f"miniwob:{MEMORY_TASKS[i % len(MEMORY_TASKS)]}")
+        play(env, i)
+        env.reset(seed=i)
+        opened.append(env)
+        figures.append(memory_mb())
+    for env in opened:
+        env.close()
+    return {"browser_and_first_mb": figures[0], "further_env_mb": (figures[-1] - figures[0]) / envs}
+
+
+def chaos(episodes: int) -> dict[str, Any]:
+    """Play episodes while the browser is killed at random; compare with the same episodes without kills."""
+    rng = random.Random(0)
+    lost = different = kills = 0
+    expected = {}
+    tasks = [f"miniwob:{name}" for name in MEMORY_TASKS]
+    for name in tasks:
+        with palestra.make(name) as env:
+            for seed in range(5):
+                expected[name, seed] = play(env, seed)
+    for episode in range(episodes):
+        name, seed = tasks[episode % len(tasks)], rng.randrange(5)
+        kill_at = rng.randrange(3) if rng.random() < 0.1 else None
+        with palestra.make(name) as env:
+            try:
+                env.reset(seed=seed)
+                turn, done = 0, False
+                while not done:
+                    if turn == kill_at and pool.browser is not None:
+                        os.kill(pool.browser.process.pid, signal.SIGKILL)
+                        kills += 1
+                    step = env.step(env.expert_action() or "")
+                    turn, done = turn + 1, step.done
+                different += (turn, bool(step.info["success"])) != expected[name, seed]
+            except palestra.errors.InfrastructureError:
+                lost += 1
+    pool.close()
+    return {
+        "episodes": episodes,
+        "kills": kills,
+        "lost": lost,
+        "scored_differently": different,
+        "left_behind": left_behind(),
+    }
+
+
+def left_behind() -> int:
+    """Return the number of profile folders and browser processes of this process that still exist."""
+    folders = len(list(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")))
+    children = subprocess.run(
+        ["pgrep", "-P", str(os.getpid()), "-f", PREFIX], capture_output=True, text=True, check=False
+    )
+    return folders + len(children.stdout.split())
+
+
+def peer(python: str, seconds: float) -> float:
+    done = subprocess.run([python, "-c", PEER, str(seconds)], capture_output=True, text=True, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=10.0, help="Duration of each measurement (default 10).")
+    parser.add_argument("--envs", type=int, default=8, help="Number of further envs in one browser (default 8).")
+    parser.add_argument("--chaos", type=int, default=0, help="Episodes with kills of the browser (default 0: none).")
+    parser.add_argument("--peer", help="Python interpreter of an environment with browsergym-miniwob.")
+    args = parser.parse_args()
+    figures: dict[str, Any] = {"one_env": steps_per_second(args.seconds), "memory": memory(args.envs)}
+    good = figures["memory"]["further_env_mb"] < MAX_MB
+    if args.peer:
+        theirs = peer(args.peer, args.seconds)
+        ratio = figures["one_env"]["steps_per_second"] / theirs
+        figures["browsergym"] = {"steps_per_second": theirs, "ratio": ratio}
+        good = good and ratio >= MIN_RATIO
+    if args.chaos:
+        figures["chaos"] = chaos(args.chaos)
+        good = good and not any(figures["chaos"][name] for name in ("lost", "scored_differently", "left_behind"))
+    print(json.dumps(figures, indent=1))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Read the tasks of a user's site, and grade finished episodes."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from palestra.errors import BadValue, DataMissing, EnvFailed
+
+CRITERIA = ("answer", "url", "script", "sqlite")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebTask:
+    """One task. All criteria that it states must hold at the end of the episode."""
+
+    id: str
+    intent: str  # what the agent is asked to do
+    start_url: str = "http://site.test/"
+    answer: tuple[str, ...] = ()  # accepted answers of `stop [answer]`; "N/A" for an impossible task
+    url: str = ""  # regular expression that the final address must match completely
+    script: str = ""  # JavaScript expression that must be true in the final page
+    sqlite: tuple[tuple[str, str, Any], ...] = ()  # database file, query, and the expected rows
+    max_turns: int = 20
+
+
+def read_tasks(path: str | Path) -> tuple[WebTask, ...]:
+    """Read tasks from a JSON file with a list, or with one object per line."""
+    file = Path(path)
+    if not file.is_file():
+        raise DataMissing(f"there is no task file {str(path)!r}")
+    text = file.read_text(encoding="utf-8")
+    try:
+        rows = (
+            json.loads(text) if text.lstrip().startswith("[") else [json.loads(row) for row in text.splitlines() if row]
+        )
+    except ValueError as err:
+        raise BadValue(f"{path} is not JSON: {err}") from err
+    if not rows:
+        raise BadValue(f"{path} contains no task")
+    return tuple(_task(row, number) for number, row in enumerate(rows, 1))
+
+
+def _task(row: Any, number: int) -> WebTask:
+    names = {field.name for field in fields(WebTask)}
+    if not isinstance(row, dict) or not isinstance(row.get("intent"), str):
+        raise BadValue(f'task {number} must be an object with a text "intent"')
+    unknown = set(row) - names
+    if unknown:
+        raise BadValue(
+            f"task {number} has unknown fields {', '.join(sorted(unknown))}; fields are {', '.join(sorted(names))}"
+        )
+    if not any(row.get(name) for name in CRITERIA):
+        raise BadValue(f"task {number} needs at least one criterion: {', '.join(CRITERIA)}")
+    answer = row.get("answer") or ()
+    checks = tuple((check["database"], check["query"], check["rows"]) for check in row.get("sqlite") or ())
+    values = {**row, "id": str(row.get("id", number)), "sqlite": checks}
+    values["answer"] = (answer,) if isinstance(answer, str) else tuple(map(str, answer))
+    return WebTask(**values)
+
+
+def accepts_answer(task: WebTask, answer: str) -> bool:
+    """Return whether an answer is one of the accepted ones, up to case, spaces and a final period; numbers by value."""
+    return not task.answer or any(_normal(answer) == _normal(accepted) for accepted in task.answer)
+
+
+def _normal(text: str) -> str:
+    text = " ".join(text.lower().split()).rstrip(".")
+    number = re.fullmatch(r"[$€£]?\s?(-?[\d,]*\.?\d+)", text)
+    return str(float(number[1].replace(",", ""))) if number else text
+
+
+def accepts_databases(task: WebTask, folder: Path | None) -> bool:
+    """Run the task's queries on the databases of the application, and compare their rows."""
+    for database, query, rows in task.sqlite:
+        path = (folder or Path()) / database
+        try:
+            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            try:
+                actual = [list(row) for row in connection.execute(query)]
+            finally:
+                connection.close()
+        except sqlite3.Error as err:
+            raise EnvFailed(f"the query of task {task.id} failed on {database}: {err}") from err
+        if actual != rows:
+            return False
+    return True

@@ -1,0 +1,22 @@
+"""Test that benchmarks/web.py runs, with a few episodes during which the browser is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+WEB = Path(__file__).parents[2] / "benchmarks" / "web.py"
+
+
+def test_the_web_benchmark_runs() -> None:
+    command = [sys.executable, str(WEB), "--seconds", "0.1", "--envs", "1", "--chaos", "16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr  # 1: the memory of a single env is not what the bar is about
+    figures = json.loads(done.stdout)
+    assert figures["one_env"]["steps_per_second"] > 0
+    assert {name: figures["chaos"][name] for name in ("lost", "scored_differently")} == {
+        "lost": 0,
+        "scored_differently": 0,
+    }
