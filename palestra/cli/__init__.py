@@ -97,18 +97,19 @@ def build_parser(verbs: Collection[str] = VERBS) -> argparse.ArgumentParser:
 def _add_short_help(parser: argparse.ArgumentParser, common: Collection[str]) -> None:
     """Add `--help`, which describes only the options in `common`, and `--help-all`."""
 
+    shown = {*common, "--help", "--help-all"}
+
     class ShortHelp(argparse.Action):
         def __call__(self, *_: object) -> NoReturn:
             hidden = 0
             for action in parser._actions:
-                if action.option_strings and not common & set(action.option_strings):
+                if action.option_strings and shown.isdisjoint(action.option_strings):
                     action.help = argparse.SUPPRESS
                     hidden += 1
             print(parser.format_help(), end="")
             print(f"\n{hidden} further options are listed by `{parser.prog} --help-all`.")
             parser.exit()
 
-    common = {*common, "--help", "--help-all"}
     parser.add_argument("-h", "--help", action=ShortHelp, nargs=0, help="Describe the most common options and exit.")
     parser.add_argument("--help-all", action="help", help="Describe all options and exit.")
 
