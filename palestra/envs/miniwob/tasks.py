@@ -134,6 +134,7 @@ NAMES = [
     "search-engine",
     "sign-agreement",
     "simon-says",
+    "simon-says",
     "simple-algebra",
     "simple-arithmetic",
     "social-media",
