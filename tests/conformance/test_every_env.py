@@ -32,3 +32,8 @@ def test_invariants(env_id: str) -> None:
 
 def test_ids_exist() -> None:
     assert {*WITH_PROCESSES, *EPISODES, *QUICK} <= {*READY}
+
+
+def test_every_class_is_checked_in_full() -> None:
+    full, ready = ({palestra.get_spec(env_id).entry_point for env_id in ids} for ids in (EVERY, READY))
+    assert full == ready

@@ -18,7 +18,7 @@ PEEKS = "the environment sets expert_peeks, so the expert may read hidden state"
 PEEKING = ("code:", "game:WikiGame", "logic:", "math:", "qa:", "rg:", "sciworld:", "sql:", "textcraft:", "webshop:")
 
 # Families with several ids per class, and the ids that are checked in full. In the other families, this is the id with
-# the "random" variant, which samples the other ids' sizes and levels.
+# the "random" variant, which samples the other ids' sizes and levels, or else the first id of a class.
 MAIN = {
     "babyai": ("babyai:GoTo-v0", "babyai:SynthS5R2-v0"),
     "logic": ("logic:Rules-v0-d3", "logic:Rules-v0-d5-open"),
@@ -37,8 +37,11 @@ READY = [
 
 
 def _is_main(env_id: str) -> bool:
-    family = env_id.partition(":")[0]
-    return env_id in MAIN[family] if family in MAIN else env_id.endswith("-random")
+    family, entry_point = env_id.partition(":")[0], palestra.get_spec(env_id).entry_point
+    if family in MAIN:
+        return env_id in MAIN[family]
+    same_class = [other for other in READY if palestra.get_spec(other).entry_point == entry_point]
+    return env_id == next((other for other in same_class if other.endswith("-random")), same_class[0])
 
 
 EVERY = [env_id for env_id in READY if COMPLETE or _is_main(env_id)]  # checked by test_every_env.py
