@@ -169,9 +169,12 @@ def test_usage_errors_are_reported_before_serving(capsys: pytest.CaptureFixture[
 )
 def test_an_environment_that_hangs_or_exits_is_reported(kwargs: dict[str, Any], message: str) -> None:
     env = "tests.rollout.test_faulty_envs:OneStep"
+    limits: dict[str, Any] = {"step_timeout": 600.0, "reset_timeout": 600.0}  # a loaded machine exceeds short limits
+    if "hangs" in kwargs:
+        limits[f"{kwargs['hangs']}_timeout"] = 0.02
 
     async def failed() -> str:
-        async with Client(create_server(env, step_timeout=0.02, reset_timeout=0.02, **kwargs)) as client:
+        async with Client(create_server(env, **limits, **kwargs)) as client:
             reply = await client.call_tool("reset", {})
             if not reply.is_error:
                 reply = await client.call_tool("step", {"action": "yes"})
