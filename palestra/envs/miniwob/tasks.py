@@ -134,7 +134,6 @@ NAMES = [
     "search-engine",
     "sign-agreement",
     "simon-says",
-    "simon-says",
     "simple-algebra",
     "simple-arithmetic",
     "social-media",
@@ -211,6 +210,7 @@ RELOADED_PREFIXES = (
     *("form-sequence", "highlight-text", "hover-shape", "moving-items", "order-food", "resize-textarea", "scroll-text"),
     *(
         "sign-agreement",
+        "simon-says",
         "social-media",
         "text-editor",
         "use-autocomplete",
