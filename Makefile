@@ -16,8 +16,8 @@ demo: $(VENV)/.demo
 test: lint sandbox java browser balancer openenv frameworks
 	$(BIN)/python -m pytest -n 2
 
-# Test the OpenAI engine against a real vLLM server. Installation takes 5 minutes and 3.4 GB of disk space; the tests take 1.5 minutes
-# and 3 GB of memory.
+# Test the OpenAI engine and training against real vLLM servers. Installation takes 5 minutes and 3.4 GB of disk space; the tests run
+# up to two servers at a time, which need 6 GB of memory.
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 

@@ -173,7 +173,9 @@ class PolicyGradientConfig(AlgorithmConfig):
     is_correction: Literal["stale", "always"] = option(
         "stale",
         "When to use importance weights: 'stale' for samples from older weights, 'always' also in synchronous "
-        "training, to correct differences between the inference engine's and the trainer's probabilities.",
+        "training, to correct differences between the inference engine's and the trainer's probabilities. The default "
+        "is 'always' with --engine vllm.",
+        untrained="stale",
         choices=("stale", "always"),
     )
     is_level: ImportanceLevel = option(

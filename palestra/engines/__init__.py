@@ -1,4 +1,4 @@
-"""Inference engines: `LocalEngine` (in process), `OpenAIEngine` (HTTP server), `ScriptedEngine` (no model)."""
+"""Inference engines: `LocalEngine` (in process), `OpenAIEngine` (HTTP server), `VLLMEngine`, `ScriptedEngine`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from palestra.engines.local.engine import LocalEngine
     from palestra.engines.openai import OpenAIEngine
     from palestra.engines.scripted import ScriptedEngine
+    from palestra.engines.vllm.engine import VLLMEngine
 
 __all__ = [
     "ByteTokenizer",
@@ -23,6 +24,7 @@ __all__ = [
     "PolicyEngine",
     "Sampling",
     "ScriptedEngine",
+    "VLLMEngine",
     "Weights",
     "engine_names",
     "get_engine",
@@ -30,7 +32,12 @@ __all__ = [
     "register_engine",
 ]
 
-_MODULES = {"LocalEngine": "local.engine", "OpenAIEngine": "openai", "ScriptedEngine": "scripted"}
+_MODULES = {
+    "LocalEngine": "local.engine",
+    "OpenAIEngine": "openai",
+    "ScriptedEngine": "scripted",
+    "VLLMEngine": "vllm.engine",
+}
 
 
 def __getattr__(name: str) -> Any:

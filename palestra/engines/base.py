@@ -155,6 +155,7 @@ class PolicyEngine(Engine):
 
     shares_weights: bool = False  # True: the engine samples from the trainer's tensors, so publish(None, ...) suffices
     supports_lora: bool = False  # True: the engine runs models with LoRA adapters; False: it needs merged weights
+    starts_empty: bool = False  # True: the engine has no weights before the first `publish`
 
     @abstractmethod
     async def publish(self, weights: Weights | None, version: int) -> None:
@@ -164,6 +165,18 @@ class PolicyEngine(Engine):
         (`shares_weights`, between `pause` and `resume`). `version` must exceed the current version. Nothing cached
         from older weights is used afterwards; replies in progress continue under the new weights.
         """
+
+    async def verify(
+        self, probes: Sequence[tuple[Sequence[int], Sequence[float]]], weights: Weights | None
+    ) -> dict[str, float]:
+        """Check that the engine samples from the weights that were published last, and return metrics.
+
+        Each probe is a sequence of token ids with the learner's log-probability of every id at temperature 1. Raises
+        EngineFailed, naming the parameters concerned, if the engine's log-probabilities differ too much. Engines that
+        share the trainer's tensors have nothing to check.
+        """
+        del probes, weights
+        return {}
 
     @abstractmethod
     async def pause(self) -> None:

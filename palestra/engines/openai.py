@@ -172,7 +172,7 @@ class OpenAIEngine(Engine):
         return Completion(
             ids=reply.ids,
             logprobs=reply.logprobs,
-            text=_text(self.tokenizer, reply),
+            text=reply_text(self.tokenizer, reply),
             finish=reply.finish,
             version=version,
             prompt_ids=prompt,
@@ -243,6 +243,12 @@ class OpenAIEngine(Engine):
         return self._read(read_chat, response, body)
 
     async def _sample(self, token_format: TokenFormat, prompt: list[int], sampling: Sampling) -> ServerReply:
+        body = self._token_request(token_format, prompt, sampling)
+        response = await self._transport.send(self._path(token_format), body)
+        return self._read(partial(token_format.read, prompt=prompt), response, body)
+
+    def _token_request(self, token_format: TokenFormat, prompt: list[int], sampling: Sampling) -> dict[str, Any]:
+        """Return the body of a request for a reply that fits into the context."""
         limit = sampling.max_tokens
         if self.max_context is not None:
             limit = min(limit, self.max_context - len(prompt))
@@ -251,9 +257,7 @@ class OpenAIEngine(Engine):
                     f"a prompt of {len(prompt)} tokens leaves no room for a reply in a context of {self.max_context}; "
                     "shorten the conversation with a context policy"
                 )
-        body = self._extra | token_format.request(self.model or "", prompt, sampling, limit)
-        response = await self._transport.send(self._path(token_format), body)
-        return self._read(partial(token_format.read, prompt=prompt), response, body)
+        return self._extra | token_format.request(self.model or "", prompt, sampling, limit)
 
     def _path(self, token_format: TokenFormat) -> str:
         if not token_format.path.startswith("//"):
@@ -371,7 +375,7 @@ class OpenAIEngine(Engine):
             )
 
 
-def _text(tokenizer: Tokenizer, reply: ServerReply) -> str:
+def reply_text(tokenizer: Tokenizer, reply: ServerReply) -> str:
     """Decode the ids, because the server's text may lack an incomplete character at the end."""
     by_token = reply.finish == "stop" and reply.stopped_by is None
     text = str(tokenizer.decode(reply.ids[:-1] if by_token else reply.ids, skip_special_tokens=False))

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from palestra.engines.adapter_files import ADAPTER_NAME as NAME
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.training.distributed import full_tensor
-
-NAME = "default"  # peft's default adapter name
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) -> None:
@@ -36,7 +35,7 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) ->
 
 
 def load_lora(model: Any, folder: Path) -> None:
-    """Load the adapter weights that `save_lora` wrote to `folder`."""
+    """Load the adapter weights that `save_adapter` wrote to `folder`."""
     peft = require("peft", extra="train")
     from safetensors.torch import load_file
 
@@ -53,17 +52,6 @@ def adapter_state(model: Any) -> dict[str, Tensor]:
     return {name: full_tensor(p.detach()) for name, p in model.named_parameters() if is_lora(name)}
 
 
-def save_lora(model: Any, state: dict[str, Tensor], folder: Path) -> None:
-    """Save the adapter to `folder` in peft's format."""
-    peft = require("peft", extra="train")
-    from safetensors.torch import save_file
-
-    named = peft.get_peft_model_state_dict(model, state_dict=state, adapter_name=NAME)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: p.contiguous().cpu() for name, p in named.items()}, folder / "adapter_model.safetensors")
-    model.peft_config[NAME].save_pretrained(folder)
-
-
 def is_lora(name: str) -> bool:
     return ".lora_" in name
 
@@ -78,13 +66,14 @@ def copy_adapter(source: nn.Module, target: nn.Module) -> None:
 
 
 def save_merged(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
-    """Save `weights`, which have `model`'s adapters merged in, as a plain model in Hugging Face format."""
+    """Save `weights`, with adapters merged in and shards gathered, as a plain model in Hugging Face format."""
     # If this attribute is set, transformers saves only the adapter.
+    adapted = getattr(model, "_hf_peft_config_loaded", False)
     model._hf_peft_config_loaded = False
     try:
         model.save_pretrained(folder, state_dict=dict(weights))
     finally:
-        model._hf_peft_config_loaded = True
+        model._hf_peft_config_loaded = adapted
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -82,7 +82,7 @@ class AsyncTrainer(SyncTrainer):
         )
         with ThreadPoolExecutor(1, "palestra-learner") as thread:  # a canceled run waits until the updates have ended
             learned = await asyncio.get_running_loop().run_in_executor(thread, learn)
-        await self.publish()
+        learned |= await self.publish()
         async with self._released:
             self._buffer.release()
             self._released.notify_all()

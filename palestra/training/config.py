@@ -24,10 +24,11 @@ from palestra.training.sections import (
     OptimizerConfig,
     RunConfig,
     SamplingConfig,
-    WarmStartConfig,
 )
+from palestra.training.warm_start_section import WarmStartConfig
 
 UNTRAINED_REPLY = 16  # maximum number of tokens in the replies of an untrained model without a warm start
+OTHER_PROBABILITIES = {"vllm"}  # engines whose kernels differ from the learner's, so that samples need correction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +106,8 @@ class TrainConfig:
             if values:
                 object.__setattr__(self, name, replace(section, **values))
         values = auto_values(self.algorithm.config, self.algorithm, trained=trained, lora=lora)
+        if "is_correction" in values and self.sampling.engine in OTHER_PROBABILITIES and self.sampling.temperature:
+            values["is_correction"] = "always"
         if values:
             object.__setattr__(self, "algorithm", type(self.algorithm)(replace(self.algorithm.config, **values)))
 

@@ -3,7 +3,7 @@
 By default the engine samples directly from the weights that are trained, including LoRA adapters. If those are sharded
 or change while the engine samples (asynchronous training), `sampler` is a separate, full model, and `update_sampler`
 copies the trained weights into it. If the engine does not support LoRA, `sampler` has no adapters, and the weights that
-are copied into it have the adapters merged.
+are copied into it have the adapters merged. An engine with its own weights, such as vLLM, needs no separate model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from palestra.algorithms.base import PolicyGradient
+from palestra.engines.adapter_files import save_adapter
 from palestra.engines.default_model import default_model
 from palestra.engines.local import loading
 from palestra.engines.local.transformers_runner import TransformersRunner
@@ -226,11 +227,12 @@ class Policy(nn.Module):
         """
         self.update_sampler()
         lora = adapters.adapter_state(self.model) if self.has_lora else None
-        merged = self.weights() if has_lora(self.sampler) else None
+        sharded = distributed.is_sharded(next(self.sampler.parameters()))
+        merged = self.weights() if has_lora(self.sampler) or sharded else None
 
         def write(folder: Path) -> None:
             if lora is not None:
-                adapters.save_lora(self.model, lora, folder / ADAPTER)
+                save_adapter(self.model, lora, folder / ADAPTER)
             with quiet():
                 if merged is None:
                     self.sampler.save_pretrained(folder)
@@ -289,7 +291,10 @@ def load_policy(
         )
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
-    if several and sampler is None:
+    # An engine with its own weights needs no copy beside the sharded model; LoRA and a reference model start from one.
+    remote = getattr(get_engine(config.sampling.engine), "starts_empty", False)
+    copies = not remote or bool(config.model.lora_rank) or config.algorithm.needs_reference
+    if several and sampler is None and copies:
         sampler = copy.deepcopy(loaded).requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.run.seed)  # the critic's initial weights depend only on the seed
@@ -302,7 +307,7 @@ def load_policy(
             recompute=config.model.gradient_checkpointing,
             sampler=sampler,
         )
-    if config.sampling.asynchronous:
+    if config.sampling.asynchronous and not remote:
         policy.separate_sampler()
     if policy.layout(config.optimizer.packing) == "rows" and policy.separate is not None:
         raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")

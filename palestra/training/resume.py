@@ -19,6 +19,10 @@ CHANGEABLE = {
     ("env", "workers"),
     ("env", "step_timeout"),
     ("env", "reset_timeout"),
+    ("sampling", "engine_url"),
+    ("sampling", "engine_gpus"),
+    ("sampling", "engine_servers"),
+    ("sampling", "engine_kwargs"),
 }
 
 

@@ -12,17 +12,10 @@ from typing import Any, Literal
 
 from palestra.agents.settings import AgentSettings
 from palestra.errors import BadValue
-from palestra.options import check_options, option
+from palestra.options import option
 from palestra.training.config_values import parse_weight
 from palestra.training.horizon import HorizonSchedule
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """Base class for config sections. Options are validated on construction."""
-
-    def __post_init__(self) -> None:
-        check_options(self)
+from palestra.training.warm_start_section import Section, WarmStartConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +225,35 @@ class SamplingConfig(Section):
     )
     retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)
     engine: str = option(
-        "local", "Inference engine that generates the replies: local, or the name of a registered engine."
+        "local",
+        "Inference engine that generates the replies: local (in the trainer's process), vllm (vLLM servers), or the "
+        "name of a registered engine.",
     )
+    engine_url: tuple[str, ...] = option(
+        (),
+        "URL of a vLLM server to use instead of starting one, for example http://localhost:8000/v1; repeatable.",
+    )
+    engine_gpus: str = option(
+        "",
+        "Comma-separated numbers of the GPUs for the vLLM servers that are started, for example 2,3; by default the "
+        "servers use the CPU.",
+    )
+    engine_servers: int = option(
+        0,
+        "Number of vLLM servers to start, which share the GPUs in --engine-gpus equally; 0 means one per GPU, or one "
+        "server on a CPU.",
+        at_least=0,
+    )
+    engine_kwargs: dict[str, Any] = option(
+        None,
+        "Further keyword arguments for the engine as a JSON object, for example '{\"max_context\": 4096}'.",
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "engine_kwargs", self.engine_kwargs or {})
+        super().__post_init__()
+        if self.engine == "local" and (self.engine_url or self.engine_gpus or self.engine_servers):
+            raise BadValue("engine_url, engine_gpus and engine_servers select vLLM servers; add --engine vllm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,35 +323,6 @@ class OptimizerConfig(Section):
         "Keep the optimizer's state and float32 weights in main memory and update them on the CPU, which saves 16 "
         "bytes of GPU memory per trained weight and makes updates slower.",
         flag="offload_optimizer",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WarmStartConfig(Section):
-    """`[warm_start]` section: supervised training of an untrained model before RL."""
-
-    episodes: int = option(
-        -1,
-        "Number of a scripted player's episodes to imitate before RL; -1 means 3000 for an untrained model and 0 "
-        "otherwise.",
-        flag="warm_start",
-        at_least=-1,
-    )
-    epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
-    batch: int = option(16, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
-    lr: float = option(8e-3, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
-    observations: bool = option(
-        True,
-        "During the warm start, also train on observation tokens, which teaches an untrained model the environment's "
-        "language.",
-        flag="warm_observations",
-    )
-    player: Literal["random", "expert"] = option(
-        "random",
-        "Scripted player to imitate in the warm start: 'random' teaches only the action format, 'expert' also "
-        "teaches the strategy.",
-        flag="warm_player",
-        choices=("random", "expert"),
     )
 
 

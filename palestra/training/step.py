@@ -9,6 +9,7 @@ processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import expm1
 from random import Random
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from palestra.algorithms.dpo import Pair
 from palestra.algorithms.hooks import with_hook_advantages
+from palestra.algorithms.importance import MAX_LOG_RATIO
 from palestra.algorithms.losses import LossInputs, LossOutput, sequence_logprobs, sft_loss
 from palestra.errors import BadValue, EngineFailed, TrainingDiverged
 from palestra.rollout.samples import TrainingSample, to_batch
@@ -57,6 +59,8 @@ def reinforcement_step(
     if corrected:
         importance, is_metrics = apply_importance(learner, samples, len(trajectories))
         metrics |= is_metrics
+        if metrics.get("staleness_max") == 0:
+            metrics["engine_kl"] = _mismatch_kl(learner, samples)
     last_values = final_values(learner, trajectories)
     shards = learner.distributed.gather(to_episodes(trajectories, samples, last_values, algorithm.level, importance))
     episodes = [episode for shard in shards for episode in shard]
@@ -124,6 +128,18 @@ def _check_engine(kl: float) -> float:
             "log-probabilities at the sampling temperature; the last checkpoint is intact"
         )
     return kl
+
+
+def _mismatch_kl(learner: Learner, samples: Sequence[TrainingSample]) -> float:
+    """Estimate the KL from the engine's policy to the learner's at the start of the step, for fresh samples."""
+    total, count = 0.0, 0
+    for sample in samples:
+        columns = zip(sample.proximal_logprobs or (), sample.old_logprobs or (), sample.mask, strict=True)
+        ratios = [min(ours - engine, MAX_LOG_RATIO) for ours, engine, sampled in columns if sampled]
+        total += sum(expm1(ratio) - ratio for ratio in ratios)
+        count += len(ratios)
+    total, tokens = learner.distributed.sum([total, float(count)])
+    return total / max(1.0, tokens)
 
 
 def policy_gradients(

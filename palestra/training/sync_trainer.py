@@ -59,7 +59,7 @@ class SyncTrainer(Trainer):
             learned = reinforcement_step(
                 self.learner, trajectories, step, version=self.engine.version, teacher_logprobs=scores
             )
-            await self.publish()
+            learned |= await self.publish()
         finished = perf_counter()
         memory.append(used_gpu_memory(self.learner.policy.device))
         self.store(step, result)

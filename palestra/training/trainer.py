@@ -21,8 +21,6 @@ import torch
 
 from palestra import __version__
 from palestra.agents import ChatAgent
-from palestra.engines.base import PolicyEngine
-from palestra.engines.registry import get_engine
 from palestra.errors import BadValue
 from palestra.folders import check_unused, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
@@ -45,6 +43,7 @@ from palestra.training.resume import changed_settings
 from palestra.training.rollback import Rollback
 from palestra.training.rollout_metrics import rollout_metrics
 from palestra.training.run import TrainingRun
+from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
 
@@ -121,7 +120,8 @@ class Trainer(ABC):
             from_step=self.step if last else -1,
         )
         self.task_log = TaskLog(self.folder if self.distributed.is_main else None, from_step=self.step if last else -1)
-        self.engine = self._make_engine(policy)
+        self.engine = make_engine(config, policy, self.distributed, lockstep=self.lockstep)
+        self.unpublished = self.engine.starts_empty
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -153,6 +153,8 @@ class Trainer(ABC):
     async def _run_steps(self) -> None:
         steps = self.config.run.steps
         async with self.engine, self._env_workers():
+            if self.unpublished and not self.fresh:
+                await self.publish()
             if self.fresh:
                 await self.prepare()
                 self._copy_to_critic()
@@ -199,36 +201,10 @@ class Trainer(ABC):
             await self._env_provider.aclose()
             self._env_provider = None
 
-    def _make_engine(self, policy: Policy) -> PolicyEngine:
-        """Create the engine named in the config for the policy's sampling weights."""
-        name = self.config.sampling.engine
-        factory = get_engine(name)
-        trainable = not isinstance(factory, type) or issubclass(factory, PolicyEngine)
-        sampling = self.config.sampling
-        options = {"kv_cache_gb": sampling.kv_cache_gb} if sampling.kv_cache_gb else {}
-        if trainable:
-            engine = factory(
-                policy.sampler,
-                tokenizer=policy.tokenizer,
-                max_running=sampling.concurrency,
-                lockstep=self.lockstep and policy.device.type == "cpu",
-                **options,
-            )
-            if isinstance(engine, PolicyEngine):
-                return engine
-        raise BadValue(
-            f"the engine {name!r} must be a PolicyEngine, with publish(), pause() and resume(), for training"
-        )
-
-    async def publish(self) -> None:
-        """Make the engine use the current weights for sampling."""
+    async def publish(self) -> dict[str, float]:
+        """Make the engine use the current weights for sampling; return metrics of the check after the update."""
         self.unpublished = False
-        async with self.engine.paused():
-            if self.engine.shares_weights:
-                self.learner.policy.update_sampler()
-                await self.engine.publish(None, self.engine.version + 1)
-            else:
-                await self.engine.publish(self.learner.policy.weights(), self.engine.version + 1)
+        return await publish(self.engine, self.learner)
 
     def agent(self, *, evaluation: bool = False) -> ChatAgent:
         """Return an agent that plays with the current weights. It is created once, since it analyzes the template."""

@@ -20,7 +20,12 @@ from palestra.training.sections import SECTIONS, EnvConfig
 
 GAME = "game:GuessTheNumber-v0-easy"
 URL = "http://host:8100/game:Wordle-v0-easy"
-UNTRAINED: dict[str, Any] = {"gamma": 0.9, "entropy": 0.003, "entropy_floor": 0.3}  # defaults for untrained models
+UNTRAINED: dict[str, Any] = {
+    "gamma": 0.9,
+    "entropy": 0.003,
+    "entropy_floor": 0.3,
+    "is_correction": "stale",
+}  # defaults for untrained models
 
 
 def test_a_recipe_has_one_table_per_section(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_model(tmp_path_factory.mktemp("model"), context=CONTEXT)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # it is stopped before other modules start their servers
 def server(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a server and yield its URL; it is stopped after the tests, even if they fail."""
     assert SERVER_PYTHON is not None

@@ -1,0 +1,1 @@
+"""vLLM servers as the policy engine: `VLLMEngine` starts them, updates their weights and checks every update."""

@@ -1,0 +1,45 @@
+"""The base class of config sections, and the `[warm_start]` section. Does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from palestra.options import check_options, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Base class for config sections. Options are validated on construction."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmStartConfig(Section):
+    """`[warm_start]` section: supervised training of an untrained model before RL."""
+
+    episodes: int = option(
+        -1,
+        "Number of a scripted player's episodes to imitate before RL; -1 means 3000 for an untrained model and 0 "
+        "otherwise.",
+        flag="warm_start",
+        at_least=-1,
+    )
+    epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
+    batch: int = option(16, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
+    lr: float = option(8e-3, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
+    observations: bool = option(
+        True,
+        "During the warm start, also train on observation tokens, which teaches an untrained model the environment's "
+        "language.",
+        flag="warm_observations",
+    )
+    player: Literal["random", "expert"] = option(
+        "random",
+        "Scripted player to imitate in the warm start: 'random' teaches only the action format, 'expert' also "
+        "teaches the strategy.",
+        flag="warm_player",
+        choices=("random", "expert"),
+    )
