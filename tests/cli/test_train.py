@@ -258,7 +258,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
     command = [*TINY, "--steps", "1", "--out", "run"]
     done = warm_process.run([sys.executable, "-c", code, *command], capture_output=True)
     assert done.returncode == 3
-    assert done.stderr.startswith("palestra: store failed: cannot write the checkpoint run/checkpoints/step-0")
+    assert done.stderr.startswith("palestra: store failed: cannot write run/best.pt")
     assert done.stderr.count("\n") == 1
     assert main(["train", *command, "--json"]) == 0
     assert [row["step"] for row in curve("run")] == [-1, 0]
