@@ -91,6 +91,7 @@ def measure(shape: str, args: argparse.Namespace, folder: Path) -> dict[str, Any
             "algorithm": "rebn",
             "episodes": episodes,
             "concurrency": episodes,
+            "group_size": 1,
             "max_tokens": MAX_TOKENS.get(shape, 16),
             "token_budget": args.token_budget,
             "device": args.device,
