@@ -353,7 +353,7 @@ def _target_reached(done: TrainingRun) -> bool:
 
 
 def _next_commands(done: TrainingRun, folder: Path) -> list[str]:
-    env = done.config.eval_envs[0]
+    env = next(iter(done.config.eval_envs), "ENV")
     more = f"palestra train --out {folder} --resume --steps {2 * done.config.run.steps}"
     return [
         f"palestra view {folder}",
