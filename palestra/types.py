@@ -43,7 +43,7 @@ class Call:
     kind: str = "act"  # "act", "reflect" or "summary"
     split: str | None = None  # set if the prompt does not extend the previous call: "template", "tokens" or "context"
     prompt: list[Message] | None = None
-    usage: tuple[int, int] | None = None  # number of prompt tokens and reply tokens, if the engine returns no ids
+    usage: tuple[int, int] | None = None  # prompt tokens and reply tokens; None if the engine returns token ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

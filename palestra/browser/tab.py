@@ -176,7 +176,7 @@ class Tab:
             document = params.get("resourceType") == "Document"
             if document and len(self.messages) < MAX_MESSAGES:
                 self.messages.append(f"{request['url'][:200]} was not opened, because it is not one of the sites.")
-            # A document that is aborted leaves the page as it is, instead of an error page.
+            # If the request for a document is aborted, the current page stays; other errors would show an error page.
             reason = "Aborted" if document else "InternetDisconnected"
             self._reply("Fetch.failRequest", {"requestId": number, "errorReason": reason})
             return

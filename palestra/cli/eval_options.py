@@ -60,7 +60,7 @@ SAMPLING = (
         "max_tokens",
         int,
         "N",
-        "Maximum number of tokens per model reply (default: from the training run, or 512, or 4096 with thinking).",
+        "Maximum number of tokens per reply (default: the training run's value; otherwise 512, or 4096 with thinking).",
     ),
 )
 

@@ -35,8 +35,8 @@ class Report:
     notes: list[str] = field(default_factory=list)  # checks that were skipped, with the reason
     expert: Rate | None = None
     random: Rate | None = None
-    echo: Rate | None = None  # success rate of the best strategy in a few episodes
-    constant: Rate | None = None  # success rate of the best strategy in a few episodes
+    echo: Rate | None = None  # rate of the best strategy, measured in a few episodes
+    constant: Rate | None = None  # rate of the best strategy, measured in a few episodes
     seconds: float = 0.0
 
     def __str__(self) -> str:

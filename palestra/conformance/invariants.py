@@ -400,7 +400,7 @@ def cleanup(subject: Subject) -> None:
         env.close()
         env.close()
 
-    live()  # opens resources that are opened once per process and are not leaks
+    live()  # the first run opens resources that stay open for the whole process; they are not leaks
     before = OpenResources.now()
     for _ in range(3):
         live()

@@ -289,7 +289,7 @@ def _layout(
     pad: float,
     dtype: torch.dtype,
 ) -> NDArray[Any]:
-    """Arrange the numbers in `per_sample`, one per token, in rows [B, T] without the prefix, padded on the right."""
+    """Stack the per-token values of the samples into an array [B, T], padded on the right, without prefix tokens."""
     numbers = iter(per_sample)
     flat: list[float] = []
     for i, row in enumerate(rows, 1):

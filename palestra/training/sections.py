@@ -78,8 +78,8 @@ class EnvConfig(Section):
     )
     horizon: str = option(
         "none",
-        "Maximum number of turns per episode: a number, a schedule such as 5,10,15@100 (next value every "
-        "100 steps) or 5@50,10@200,15 (after 50 and after 200 more steps), or none to use the environment's limit.",
+        "Maximum number of turns per episode: a number; a schedule such as 5,10,15@100 (next value every 100 steps) or "
+        "5@50,10@200,15 (5 for 50 steps, 10 for the next 200, then 15); or none to use the environment's limit.",
     )
 
     def __post_init__(self) -> None:

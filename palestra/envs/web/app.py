@@ -16,7 +16,7 @@ from time import sleep
 from palestra.browser.sites import free_port
 from palestra.errors import BadValue, EnvFailed
 
-PREFIX = "palestra-web-"  # of the folders with the data of an episode
+PREFIX = "palestra-web-"  # start of the names of the folders that hold the data of one episode
 START_SECONDS = 60.0
 POLL_SECONDS = 0.01
 

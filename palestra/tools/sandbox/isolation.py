@@ -141,7 +141,8 @@ def _view(root: bool) -> list[str]:
     args += ["--proc", "/proc"]
     folders = [HOME, "/etc", "/dev", CODE, *(RELOCATED for _ in covered_prefixes()[:1])]
     for folder in [*(f"{name}/-" for name in folders), *interpreter_prefixes()]:
-        for parent in reversed(Path(folder).parents[:-1]):  # only root could read parents created by bwrap
+        # Create the parent folders here: those that bwrap creates can be read only by root.
+        for parent in reversed(Path(folder).parents[:-1]):
             args += ["--perms", "0755", "--dir", str(parent)]
     for name in ("/usr", *interpreter_prefixes()):
         args += ["--ro-bind", name, name]

@@ -147,7 +147,7 @@ def test_human_and_generated_goals(folder: Path) -> None:
     assert [goal.attributes for goal in human] == [("sulfate free",), ("tea tree",), ("glass shade",)]
     assert human[0].instruction.startswith("i want a sulfate free shampoo that smells of mint, and price lower than ")
     assert human[0].price_upper in (30.0, 40.0, 50.0)
-    assert human[2].instruction == "i want a lamp"  # no price limit is mentioned above 990 dollars
+    assert human[2].instruction == "i want a lamp"  # a price limit above 990 dollars is not mentioned
     generated = read_goals(folder, catalogue, human=False)
     assert len(generated) == 4  # one for each combination of size and scent
     assert {goal.options for goal in generated} == {

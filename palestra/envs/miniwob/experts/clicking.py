@@ -177,7 +177,7 @@ def social_media(look: Look) -> str:
 
 
 def _icon(nodes: list[Node], name: str) -> Node | None:
-    """Return the icon of a post, which ends where the next user's name begins."""
+    """Return the icon `name` of the first post in `nodes`; the next user name starts another post."""
     for node in nodes:
         if node.name.startswith("@"):
             return None

@@ -183,8 +183,8 @@ DOMAIN = Domain(
         ),
         Template(
             HARD,
-            "Which doctors gave treatments of kind {treatment} to at least {count} different patients from {city}? "
-            "Return their names and the number of such patients.",
+            "Which doctors gave the treatment {treatment} to at least {count} different patients from {city}? "
+            "Return each doctor's name and the number of such patients.",
             "SELECT d.name, COUNT(DISTINCT p.patient_id) FROM doctors d JOIN treatments t USING (doctor_id) JOIN "
             "stays USING (stay_id) JOIN patients p USING (patient_id) WHERE t.kind = {treatment} AND p.city = {city} "
             "GROUP BY d.doctor_id HAVING COUNT(DISTINCT p.patient_id) >= {count}",
