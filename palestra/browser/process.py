@@ -17,6 +17,9 @@ from palestra.browser.executable import command_line, find_browser
 from palestra.errors import EnvFailed
 
 PREFIX = "palestra-browser-"  # of profile folders
+MAX_PARENT_LENGTH = (
+    30  # the browser creates sockets in its profile, and the path of a socket has at most 107 characters
+)
 LAUNCHER = Path(__file__).with_name("launch.py")
 
 
@@ -30,10 +33,12 @@ class BrowserProcess:
     def __init__(self, *, sandboxed: bool = True) -> None:
         executable = find_browser()
         remove_stale_profiles()
-        self.profile = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # The kernel releases this lock when the process ends, so the folder of a killed process can be recognized.
-        self._lock = os.open(self.profile, os.O_RDONLY | os.O_DIRECTORY)
+        unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=_parent()))
+        # The kernel releases this lock when the process ends, so the folder of a killed process can be recognized. The
+        # folder gets its name after it is locked, so that no other process takes it for a folder that is not in use.
+        self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self.profile = unlocked.rename(unlocked.with_name(unlocked.name.removeprefix(".")))
         user = _other_user() if sandboxed else None
         if user is not None:
             os.chown(self.profile, user, user)
@@ -108,7 +113,7 @@ def remove_folder(folder: Path) -> None:
 
 def remove_stale_profiles() -> None:
     """Delete the profiles of processes that were killed before they could do so."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+    for folder in _parent().glob(f"{PREFIX}*"):
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
@@ -120,6 +125,12 @@ def remove_stale_profiles() -> None:
             pass  # in use
         finally:
             os.close(handle)
+
+
+def _parent() -> Path:
+    """Return the folder for profiles: the one for temporary files, or /tmp if the paths of sockets would be too long."""
+    folder = Path(tempfile.gettempdir())
+    return folder if len(str(folder)) <= MAX_PARENT_LENGTH else Path("/tmp")  # noqa: S108
 
 
 def _other_user() -> int | None:
@@ -134,6 +145,12 @@ def _other_user() -> int | None:
 
 def _environment(profile: Path) -> dict[str, str]:
     """Return the browser's environment variables: none of the user's secrets, proxies or desktop settings."""
-    kept = ("PATH", "LD_LIBRARY_PATH", "TMPDIR", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
-    own = {"HOME": str(profile), "LANG": "C.UTF-8", "TZ": "UTC", "DBUS_SESSION_BUS_ADDRESS": "disabled:"}
+    kept = ("PATH", "LD_LIBRARY_PATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
+    own = {
+        "HOME": str(profile),
+        "TMPDIR": str(profile),
+        "LANG": "C.UTF-8",
+        "TZ": "UTC",
+        "DBUS_SESSION_BUS_ADDRESS": "disabled:",
+    }
     return {**{name: os.environ[name] for name in kept if name in os.environ}, **own}

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -106,18 +107,29 @@ def test_episodes_survive_a_crash_of_the_browser() -> None:
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """After the process has ended, also by SIGKILL, its browser ends; a later process removes the profile."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        _check_that_nothing_is_left_behind(Path(short))
+    long = tmp_path / ("long" * 20)  # the paths of sockets in this folder would be too long
+    long.mkdir()
+    code = "import palestra\npalestra.make('miniwob:click-test').reset(seed=1)"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(long)}, check=True)
+    assert list(long.iterdir()) == []
+
+
+def _check_that_nothing_is_left_behind(tmp_path: Path) -> None:
     code = (
         "import os, signal, palestra\n"
         "from palestra.browser.pool import pool\n"
         "env = palestra.make('miniwob:click-test')\nenv.reset(seed=1)\n"
         "print(pool.browser.process.pid, flush=True)\n"
     )
-    variables = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables = {**os.environ, "TMPDIR": str(tmp_path)}
     for ending in ("", "os.kill(os.getpid(), signal.SIGKILL)"):
         tmp_path.chmod(0o777)
         done = subprocess.run(
             [sys.executable, "-c", code + ending], env=variables, capture_output=True, text=True, check=False
         )
+        assert done.stdout, done.stderr
         pid = int(done.stdout)
         _wait_for_end(pid)
         if not ending:
