@@ -16,7 +16,7 @@ from pathlib import Path
 from palestra.browser.executable import command_line, find_browser
 from palestra.errors import EnvFailed
 
-PREFIX = "palestra-browser-"  # of profile folders
+PREFIX = "palestra-browser-"  # start of the names of profile folders
 MAX_PARENT_LENGTH = (
     30  # the browser creates sockets in its profile, and the path of a socket has at most 107 characters
 )
@@ -128,7 +128,7 @@ def remove_stale_profiles() -> None:
 
 
 def _parent() -> Path:
-    """Return the folder for profiles: the one for temporary files, or /tmp if the paths of sockets would be too long."""
+    """Return the folder for profiles: the one for temporary files, or /tmp if socket paths would be too long."""
     folder = Path(tempfile.gettempdir())
     return folder if len(str(folder)) <= MAX_PARENT_LENGTH else Path("/tmp")  # noqa: S108
 
