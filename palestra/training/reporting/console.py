@@ -106,7 +106,11 @@ class Live:
 def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
     """Format a metrics row as one line."""
     if row["step"] < 0:
-        success = f"success {_rate(row, 'eval_success')} on {_tasks(row)}" if "eval_success" in row else "not evaluated"
+        success = (
+            f"success {_rate(row, 'eval_success')} on {describe_tasks(row)}"
+            if "eval_success" in row
+            else "not evaluated"
+        )
         return f"before training: {success}"
     parts = [f"step {_of(row['step'] + 1, steps)}"]
     if "success" in row:
@@ -247,7 +251,7 @@ def _label(row: Row) -> str:
     return "held out" if row.get("eval_held_out", 1.0) else "evaluated"
 
 
-def _tasks(row: Row) -> str:
+def describe_tasks(row: Row) -> str:
     """Describe an evaluation's tasks, which are the same as in training if the environment has only a few."""
     if row.get("eval_held_out", 1.0):
         return "held-out tasks"
@@ -259,7 +263,7 @@ def describe_final(rows: Sequence[Row]) -> str | None:
     row = next((row for row in reversed(rows) if "final_success" in row), None)
     if row is None:
         return None
-    text = f"final success {_rate(row, 'final_success')} on {_tasks(row)}"
+    text = f"final success {_rate(row, 'final_success')} on {describe_tasks(row)}"
     if "final_tasks" in row:
         text += f" ({row['final_tasks']} distinct tasks, {row['final_seen']:.0%} of episodes seen in training)"
     return text

@@ -20,7 +20,7 @@ from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
 from palestra.training.config_values import auto_value
 from palestra.training.recipe import DEFAULT_ALGORITHM
-from palestra.training.reporting.console import clock
+from palestra.training.reporting.console import clock, describe_tasks
 from palestra.training.reporting.run_folder import Row, RunRecord, read_run, sample_episodes
 from palestra.training.sections import SECTIONS
 
@@ -49,7 +49,7 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
         _tiles(record),
         html.section("Learning curve", draw(learning_curve(record))),
         html.section("Other metrics", "".join(_small(chart) for chart in small_charts(record)), "several"),
-        html.section("Evaluations on held-out tasks", _evaluations(record)),
+        html.section(f"Evaluations on {_evaluation_tasks(record)}", _evaluations(record)),
         html.section("Episodes of the last stored step", "".join(html.episode(t) for t in episodes)),
         html.section("Settings", _settings(record.config)),
         html.section("Versions and command", _provenance(record)),
@@ -57,17 +57,22 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
     return html.whole_page(f"{record.title} - {record.algorithm}", sections)
 
 
+def _evaluation_tasks(record: RunRecord) -> str:
+    """Return "held-out tasks", or what the evaluations play in environments with few tasks."""
+    return describe_tasks(record.evaluations[-1]) if record.evaluations else "held-out tasks"
+
+
 def learning_curve(record: RunRecord) -> Chart:
-    """Return a chart of the success rate over steps, in training and on held-out tasks."""
+    """Return a chart of the success rate over steps, in training and in evaluations."""
     # A step's episodes are sampled before its updates; its evaluation runs after them.
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
-    held_out = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
+    evaluated = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages
     return Chart(
         title="Success over steps",
         series=[
             Series(name="training", style="one", points=training),
-            Series(name="held out, with 95% interval", style="two", points=held_out, dots=True),
+            Series(name=f"{_evaluation_tasks(record)}, with 95% interval", style="two", points=evaluated, dots=True),
         ],
         marks=[(x, f"{turns} turns") for x, turns in stages] if len(stages) > 1 else [],
         span=(0.0, 1.0),

@@ -101,7 +101,7 @@ function draw(frame, options) {
         rows.push(
           tipRow(
             item,
-            `${options.form(dot.y)}${dot.low === null || dot.low === undefined ? "" : ` (${options.form(dot.low)} to ${options.form(dot.high)})`} held out`,
+            `${options.form(dot.y)}${dot.low === null || dot.low === undefined ? "" : ` (${options.form(dot.low)} to ${options.form(dot.high)})`} evaluated`,
           ),
         );
       where ??= near?.[0] ?? dot?.x ?? null;

@@ -82,7 +82,7 @@ function legend(all, key, axis) {
     const held = dots(run.evaluations, axis, key);
     const last = [
       points.length ? write(points.at(-1)[1]) : null,
-      held.length ? `${write(held.at(-1).y)} held out` : null,
+      held.length ? `${write(held.at(-1).y)} evaluated` : null,
     ];
     return el(
       "li",

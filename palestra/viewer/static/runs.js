@@ -146,7 +146,7 @@ function row(run, updateActions) {
   const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
   const title = run.training
     ? "success rate of the last training step"
-    : interval && `${run.kind === "train" ? "held out, " : ""}95% interval ${interval}`;
+    : interval && `${run.kind === "train" ? "evaluated, " : ""}95% interval ${interval}`;
   return el(
     "tr",
     {},
