@@ -104,8 +104,8 @@ function tiles(run, curves, listed) {
       held.success_low?.[i] == null ? "" : `${percent(held.success_low[i])} to ${percent(held.success_high[i])}`;
     const last = values.length - 1;
     const best = values.indexOf(Math.max(...values));
-    found.push(tile("success in the evaluation before training", percent(values[0]), interval(0)));
-    found.push(tile(`success in the evaluation after ${number(held.step[last])} steps`, percent(values[last]), interval(last)));
+    found.push(tile("evaluated before training", percent(values[0]), interval(0)));
+    found.push(tile(`evaluated after ${number(held.step[last])} steps`, percent(values[last]), interval(last)));
     if (best !== last)
       found.push(tile(`best evaluated success, after ${number(held.step[best])} steps`, percent(values[best]), interval(best)));
   }
