@@ -14,7 +14,7 @@ demo: $(VENV)/.demo
 	@echo "Activate the environment first: source $(BIN)/activate"
 
 test: lint sandbox java browser balancer openenv frameworks
-	$(BIN)/python -m pytest -n 4
+	$(BIN)/python -m pytest -n 3
 
 # Test the OpenAI engine and training against real vLLM servers. Installation takes 5 minutes and 3.4 GB of disk space; the tests run
 # up to two servers at a time, which need 6 GB of memory.
@@ -38,7 +38,7 @@ chaos: $(VENV)/.dev sandbox
 	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
 
 quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
-	$(BIN)/python -m pytest -n 4 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -39,6 +39,15 @@
     const hex = '#' + match.slice(1, 4).map(part => (+part).toString(16).padStart(2, '0')).join('');
     return COLORS[hex] || hex;
   }
+  // The browser updates :hover some time after the layout has changed, so the cursor of an element below the mouse is not
+  // reproducible; the result from when the mouse was elsewhere is used instead.
+  const pointers = new WeakMap();
+  function hasPointer(element, style) {
+    const parent = element.parentElement;
+    const now = style.cursor === 'pointer' && !!parent && getComputedStyle(parent).cursor !== 'pointer';
+    if (!element.matches(':hover')) pointers.set(element, now);
+    return pointers.has(element) ? pointers.get(element) : now;
+  }
   function roleOf(element, style) {
     const given = element.getAttribute('role');
     if (given && given !== 'presentation' && given !== 'none') return given.split(' ')[0];
@@ -51,8 +60,7 @@
     if (tag === 'text' || tag === 'tspan') return tag === 'text' ? 'text' : '';
     if (element.isContentEditable && !(element.parentElement && element.parentElement.isContentEditable)) return 'textbox';
     if (P.reacts(element) || element.hasAttribute('onclick') || element.tabIndex >= 0 || element.draggable) return 'clickable';
-    if (style.cursor === 'pointer' && element.parentElement && getComputedStyle(element.parentElement).cursor !== 'pointer') return 'clickable';
-    return '';
+    return hasPointer(element, style) ? 'clickable' : '';
   }
   const byId = (element, name) => squeeze((element.getAttribute(name) || '').split(/\s+/).map(id => {
     const other = id && document.getElementById(id);
