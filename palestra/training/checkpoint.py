@@ -24,8 +24,8 @@ STATE = "trainer.pt"
 def save(learner: Learner, folder: Path, state: dict[str, Any], files: Sequence[Path] = ()) -> None:
     """Write a checkpoint to a temporary folder, then replace `folder` with it.
 
-    One complete checkpoint therefore remains if the process is killed or the disk is full. `files` are added to the
-    checkpoint; they may be hard links, so a program that changes one of them must replace it.
+    One complete checkpoint therefore remains if the process is killed or the disk is full. `files` are copied to the
+    checkpoint; with hard links, damage to one checkpoint would damage all of them.
     With several processes, all must call this function to gather the weights; only the main process writes.
     """
     everything = {
@@ -40,7 +40,7 @@ def save(learner: Learner, folder: Path, state: dict[str, Any], files: Sequence[
         write_model(part)
         torch.save(everything, part / STATE)
         for file in files:
-            link_or_copy(file, part / file.name)
+            shutil.copyfile(file, part / file.name)
 
     learner.distributed.on_main(lambda: _replace(folder, write))
 
@@ -125,14 +125,6 @@ def prune(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints."""
     for path in checkpoints(folder)[: -keep or None]:
         delete_written(path)
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` a hard link to `source`, or a copy where the file system has no hard links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def _temporary(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import torch
 
 from palestra.errors import StoreFailed
-from palestra.training.checkpoint import link_or_copy
 from palestra.training.learner import Learner
 
 FILE = "best.pt"  # trainable weights of the model at the best evaluation
@@ -81,7 +81,7 @@ class Rollback:
     def _replace(self, saved: Path) -> None:
         self.path.unlink(missing_ok=True)
         if saved.exists():
-            link_or_copy(saved, self.path)
+            shutil.copyfile(saved, self.path)
 
 
 def fell(best: float, success: float, episodes: int, errors: float) -> bool:

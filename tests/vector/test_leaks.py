@@ -98,6 +98,7 @@ if __name__ == "__main__":
     _, infos = vec.reset()
     vec.step(["child", "a", "a", "a"])
     print(*{info["pid"] for info in infos}, flush=True)
+    input()
     {then}
 """
 
@@ -107,16 +108,20 @@ def driven(then: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     program = subprocess.Popen(
         [sys.executable, "-c", DRIVER.replace("{then}", then)],
         cwd=ROOT,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
     )
     assert program.stdout is not None
+    assert program.stdin is not None
     workers = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
     assert len(workers) == 2
     below = [child for worker in workers for child in worker.children(recursive=True)]
     assert [child.name() for child in below] == ["sleep"]
+    program.stdin.write("\n")
+    program.stdin.close()
     return program, workers + below
 
 
