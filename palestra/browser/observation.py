@@ -42,7 +42,7 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is shown of a page."""
+    """Settings that select the parts of a page to show and their form."""
 
     form: Form = "axtree"
     viewport_only: bool = False  # only what is visible without scrolling

@@ -81,7 +81,7 @@ def estimate(config: TrainConfig) -> Estimate:
         dtype=dtype_name,
         device=device,
         memory=_memory(config, model, parameters, trainable, length),
-        device_memory=torch.cuda.mem_get_info()[1] if device == "cuda" else None,
+        device_memory=torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None,
         prompt_tokens=prompt,
         turns=turns,
         sampled_tokens=sampled,
@@ -155,15 +155,15 @@ def _memory(config: TrainConfig, model: Any, parameters: int, trainable: int, le
 
 def _speed(device: str, dtype: torch.dtype) -> float:
     """Measure the floating-point operations per second of a matrix product."""
-    side = 4096 if device == "cuda" else 512
+    side = 4096 if device.startswith("cuda") else 512
     a = torch.randn(side, side, device=device, dtype=dtype)
     a @ a
     count, start = 0, time.perf_counter()
     while time.perf_counter() - start < PROBE_SECONDS:
         a @ a
         count += 1
-        if device == "cuda":
-            torch.cuda.synchronize()
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
     return 2 * side**3 * count / (time.perf_counter() - start)
 
 

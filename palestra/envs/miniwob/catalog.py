@@ -20,7 +20,6 @@ def _spec(task: Task) -> EnvSpec:
         echo_success=echo,
         constant_success=constant,
         rates_reason="easy_by_design" if max(random, echo, constant) > MAX_UNEARNED else "",
-        splits=("train", "test"),
         extra="web",
     )
 

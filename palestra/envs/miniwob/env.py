@@ -15,6 +15,7 @@ from palestra.envs.miniwob.start import HIDDEN, STATUS, MiniWobStart, _sites
 from palestra.envs.miniwob.tasks import task_named
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.errors import BadValue
+from palestra.spec import fingerprint
 from palestra.types import Observation, Step
 
 EXAMPLE = "click [12]"
@@ -38,6 +39,7 @@ class MiniWob(MultiTurnEnv):
 
     inline = False
     shared = MultiTurnEnv.shared | {"task", "view"}
+    filters_tasks = False  # a page is known only after it was opened; evaluations use new seeds
 
     def __init__(
         self,
@@ -82,7 +84,10 @@ class MiniWob(MultiTurnEnv):
 
     def reset_info(self) -> dict[str, Any]:
         self._open()
-        return {"task": self.task.name, "goal": self.goal, "page_seed": self.page_seed}
+        shown = [(node.role, node.name, node.props) for node in self.state.nodes]
+        self.task_id = fingerprint((self.task.name, self.goal, shown))  # several seeds may give the same page
+        info = {"task": self.task.name, "goal": self.goal, "page_seed": self.page_seed}
+        return {**info, "task_id": self.task_id}
 
     def _open(self) -> None:
         start = MiniWobStart(self.task.name, self.page_seed, self.task.reload, self.limit_ms)

@@ -105,6 +105,16 @@ def test_episodes_survive_a_crash_of_the_browser() -> None:
         assert undisturbed[-1][2] == 1.0
 
 
+def test_seeds_with_the_same_page_are_the_same_task() -> None:
+    tasks = {}
+    for name in ("click-test", "click-button"):
+        with palestra.make(f"miniwob:{name}") as env:
+            tasks[name] = [env.reset(seed=seed)[1]["task_id"] for seed in (1, 2, 3, 1)]
+    assert len(set(tasks["click-test"])) == 1
+    assert len(set(tasks["click-button"])) == 3
+    assert tasks["click-button"][0] == tasks["click-button"][3]
+
+
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """After the process has ended, also by SIGKILL, its browser ends; a later process removes the profile."""
     with tempfile.TemporaryDirectory(dir="/tmp") as short:

@@ -1,4 +1,4 @@
-"""What an expert knows: the task's text, the observed page, and the commands taken so far."""
+"""The input of an expert: the task's text, the observed page, and the commands taken so far."""
 
 from __future__ import annotations
 
