@@ -112,6 +112,7 @@ def first_calls(
 ) -> CallSpan | None:
     """Return the first complete tool call in a reply, in any format that models are trained on, or None.
 
+    In formats that allow several calls, the calls that directly follow the first one are returned as well.
     `names` are the tool names. `tags` and `fences` map a tag such as `<python>`, or the language of a fenced
     block, to the tool that it calls and to the argument that receives the enclosed text. Calls inside `<think>` are
     ignored, unless `</think>` is missing. A call without its closing tag is an error. With `unclosed`, such a call

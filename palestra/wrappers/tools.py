@@ -21,8 +21,9 @@ class Tools(Wrapper):
 
     A reply with a tool call (see `palestra.parsing.first_calls` for the formats) takes a separate turn: the observation
     is the result of the call, the state of the task does not change, and `info["use_tool"]` is set, so that agents put
-    the result in a message with role `tool`. Only the first complete call is executed: `info["parsed_action"]` is the
-    reply up to the end of the call, and `info["cut"]` is the number of characters after it.
+    the result in a message with role `tool`. The first complete call is executed; in formats with several calls per
+    turn, so are the calls that directly follow it. `info["parsed_action"]` is the reply up to the end of these calls,
+    and `info["cut"]` is the number of characters after them.
 
     Args:
         tools: names ("python", "search", "mcp:server.json"), Tool objects, or typed functions with a docstring.
