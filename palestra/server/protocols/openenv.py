@@ -29,7 +29,9 @@ from palestra.server.protocols.openenv_messages import (
     state_response,
     step_response,
 )
+from palestra.server.protocols.openenv_pages import docs_page, openapi_document, web_page
 from palestra.server.protocols.openenv_socket import serve_openenv_websocket
+from palestra.server.protocols.openenv_tools import is_tool_action, tool_response
 from palestra.server.protocols.protocol_session import (
     MAX_ENDED,
     ProtocolSession,
@@ -94,7 +96,9 @@ class OpenEnv:
             "schema": ("GET", self._schema),
             "health": ("GET", self._health),
             "mcp": ("POST", self._mcp),
+            "openapi.json": ("GET", self._openapi),
         }
+        self._pages = {"docs": docs_page, "web": web_page}
 
     async def close(self) -> None:
         self._episodes.clear()
@@ -105,19 +109,23 @@ class OpenEnv:
         code = "ok"
         try:
             env, route = self._split_path(request.path)
-            if route not in self._routes:
-                message = f"no such path; OpenEnv's protocol supports {', '.join(self._routes)} and ws"
+            if route not in self._routes and route not in self._pages:
+                message = f"no such path; OpenEnv's protocol supports {', '.join([*self._routes, *self._pages])} and ws"
                 raise RequestError(fault("not_found", message))
-            method, handler = self._routes[route]
+            method, handler = self._routes.get(route, ("GET", None))
             if request.method != method:
                 raise RequestError(not_allowed(method))
-            response = await handler(app.dispatcher, request, env)
+            if handler is None:
+                content = self._pages[route](env, _description(env)).encode()
+                kind = "text/html; charset=utf-8"
+            else:
+                content, kind = msgspec.json.encode(await handler(app.dispatcher, request, env)), JSON
         except RequestError as err:
             code = err.fault.code
             body = {"detail": err.fault.message, "code": code, **error_details(err.fault)}
             await send_error(request, err.fault, body)
         else:
-            await request.send(200, msgspec.json.encode(response), content_type=JSON)
+            await request.send(200, content, content_type=kind)
         app.dispatcher.stats.requests["openenv", code] += 1
 
     async def websocket(self, app: App, scope: Scope, receive: Receive, send: Send, client: Client) -> None:
@@ -198,10 +206,13 @@ class OpenEnv:
 
     async def _step(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:
         body: StepBody = await read_body(request, StepBody)
-        action = parse_action(body.action)
+        tools = is_tool_action(body.action)
+        action = "" if tools else parse_action(body.action)
         episode_id = body.episode_id or _query_episode_id(request)
-        episode = await self._find(dispatcher, self._key(request.client.owner, env, episode_id))
         request_id = body.request_id or _header_id(request)
+        episode = await self._find(dispatcher, self._key(request.client.owner, env, episode_id))
+        if tools:
+            return await tool_response(episode, env, body.action, request_id)
         episode.check_request_id(request_id)
         is_new = request_id != "" and request_id not in episode.request_ids
         if is_new:
@@ -226,10 +237,9 @@ class OpenEnv:
         return state_response(episode, None if episode is None else episode.episode_id)
 
     async def _metadata(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
-        spec = registry.get_spec(env)
         return {
             "name": env,
-            "description": spec.summary or "a text environment",
+            "description": _description(env),
             "version": __version__,
             "author": None,
             "documentation_url": None,
@@ -238,6 +248,9 @@ class OpenEnv:
 
     async def _schema(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         return SCHEMA
+
+    async def _openapi(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
+        return openapi_document(env, _description(env))
 
     async def _health(self, dispatcher: Dispatcher, request: HttpRequest, env: str) -> Any:  # noqa: ARG002
         return {"status": "healthy"}
@@ -291,6 +304,10 @@ class OpenEnv:
 
     def _drop_tool_session(self, owner: str, name: str) -> None:
         self._tool_sessions.pop((owner, name), None)
+
+
+def _description(env: str) -> str:
+    return registry.get_spec(env).summary or "a text environment"
 
 
 def _header_id(request: HttpRequest) -> str:

@@ -101,7 +101,7 @@ def error_message(error: Fault, *, creating: bool = False) -> dict[str, Any]:
 _METADATA = {"type": "object", "default": {}}
 SCHEMA: dict[str, Any] = {
     "action": {
-        "title": "Action",
+        "title": "TextAction",
         "type": "object",
         "properties": {
             "action": {"type": "string", "description": "One action, in the format given in the first observation."},
@@ -111,7 +111,7 @@ SCHEMA: dict[str, Any] = {
         "additionalProperties": False,
     },
     "observation": {
-        "title": "Observation",
+        "title": "TextObservation",
         "type": "object",
         "properties": {
             "text": {"type": "string"},
@@ -126,7 +126,7 @@ SCHEMA: dict[str, Any] = {
         "required": ["text", "info"],
     },
     "state": {
-        "title": "State",
+        "title": "EpisodeState",
         "type": "object",
         "properties": {
             "episode_id": {"type": ["string", "null"]},

@@ -22,6 +22,7 @@ from palestra.server.protocols.openenv_messages import (
     state_response,
     step_response,
 )
+from palestra.server.protocols.openenv_tools import is_tool_action, tool_response
 from palestra.server.protocols.protocol_session import ProtocolSession, decode_json
 from palestra.server.request import Receive, RequestError, Send
 
@@ -92,6 +93,9 @@ class OpenEnvConnection:
                 result = await session.reset(fields.seed, fields.options, request_id=request_id)
             self._episode_id = fields.episode_id or token_hex(8)
             return {"type": "observation", "data": step_response(result, self._episode_id)}
+        if kind == "step" and is_tool_action(data):
+            response = await tool_response(session, self._env, data, request_id)
+            return {"type": "observation", "data": response}
         if kind == "step":
             action = parse_action(data)
             if session.session and not session.is_open:

@@ -89,8 +89,25 @@ def test_openenv_client(server: Server) -> None:
     assert output["results"][-1][1:] == [1.0, True]
     assert (output["state"]["episode_id"], output["state"]["step_count"]) == ("mine", len(actions))
     assert "EXECUTION_ERROR" in output["error"]
-    assert output["tools"] == ["reset", "step", "render", "close"]
+    assert output["tools"] == output["calls"][:4] == ["reset", "step", "render", "close"]
+    assert output["calls"][4:-2] == [text for text, *_ in expected[:-1]]
+    assert output["calls"][-2] == f"{expected[-1][0]}\n[reward 1; the episode is over: solved]"
+    assert "tool_not_found" in output["calls"][-1]
+    assert output["validation"] == []
     until(lambda: server.number("sessions") == 0)
+
+
+def test_pages_and_openapi(server: Server) -> None:
+    with server.client() as client:
+        base = f"/openenv/{CRAFT}"
+        document = client.get(f"{base}/openapi.json").data
+        assert {"/reset", "/step", "/state"} <= document["paths"].keys()
+        assert client.get(f"{base}/schema").data["action"]["title"] == "TextAction"
+        for page in ("docs", "web"):
+            reply = client.get(f"{base}/{page}")
+            assert reply.status == 200
+            assert reply.headers["content-type"].startswith("text/html")
+        assert client.post(f"{base}/web").status == 405
 
 
 def test_episodes_continue_over_http(server: Server) -> None:
