@@ -121,13 +121,14 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     kl: float = option(
         0.0,
-        "Coefficient of the penalty on the KL from the model at the start of RL; 0 disables the penalty "
-        "and the reference model.",
+        "Coefficient of the KL penalty, which keeps the policy close to the model at the start of RL; 0 disables the "
+        "penalty, and no reference model is loaded.",
         at_least=0,
     )
     kl_estimator: KLEstimator = option(
         "k3",
-        "Estimator of the KL penalty in the loss: k1, k2 or k3; k3 is unbiased and never negative.",
+        "Estimator of the KL penalty in the loss: k2, or k3, which is unbiased and never negative; k1 is accepted only "
+        "if the penalty is not in the loss.",
         choices=("k1", "k2", "k3"),
     )
     kl_in: Literal["loss", "reward"] = option(
@@ -137,14 +138,15 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     target_kl: float = option(
         0.015,
-        "KL per token from the policy at the start of a step: the adaptive learning rate aims at it, and the remaining "
-        "minibatches of a step are skipped above it. Falls with the entropy of the policy; 0 disables the check.",
+        "Target KL per token between the policies before and after a training step: the adaptive learning rate aims at "
+        "this value, and the step's remaining minibatches are skipped once it is exceeded. The value shrinks in "
+        "proportion to the policy's entropy; 0 disables both.",
         at_least=0,
     )
     kl_backtrack: float = option(
         0.03,
-        "Scale back or undo a step if the KL per token from the policy at its start exceeds this value. Falls with the "
-        "entropy of the policy; 0 disables the check.",
+        "Scale back or undo a training step if the KL per token between the policies before and after it exceeds this "
+        "value. The value shrinks in proportion to the policy's entropy; 0 disables the check.",
         at_least=0,
     )
     max_kl: float = option(
@@ -173,8 +175,8 @@ class PolicyGradientConfig(AlgorithmConfig):
     is_correction: Literal["stale", "always"] = option(
         "stale",
         "When to use importance weights: 'stale' for samples from older weights, 'always' also in synchronous "
-        "training, to correct differences between the inference engine's and the trainer's probabilities. The default "
-        "is 'always' with --engine vllm.",
+        "training, to correct differences between the inference engine's and the trainer's probabilities (default: "
+        "always with --engine vllm, stale otherwise).",
         untrained="stale",
         choices=("stale", "always"),
     )

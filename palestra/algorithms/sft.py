@@ -34,7 +34,7 @@ class CloningConfig(DataConfig):
 
     keep: Keep = option(
         "success",
-        "Stored trajectories to train on: 'success' selects the successful ones, 'all' selects every trajectory.",
+        "Filter for the stored trajectories: 'success' keeps only the successful ones, 'all' keeps every trajectory.",
         flag="data_keep",
         choices=("success", "all"),
     )

@@ -53,13 +53,13 @@ examples:
   palestra train --env game:GuessTheNumber-v0-easy     train an agent on the CPU in minutes
   palestra eval suite:games --agent expert             print success rates per environment, category and level
   palestra eval my_package.envs:MyEnv --agent random   evaluate on your own environment
-  palestra eval http://host:8100/game:Wordle-v0-easy --agent random   evaluate on an environment of a server
+  palestra eval http://host:8100/game:Wordle-v0-easy --agent random   evaluate on an environment on a server
   palestra compare runs/a runs/b                       test whether b is better than a
   palestra view runs/                                  browse runs in a web browser
   palestra serve game: babyai: --port 8100             serve environments to a cluster
   palestra doctor                                      check this machine
 
-`palestra VERB --help` describes the options of a verb. docs/environment-names.md explains how environments are named.
+`palestra VERB --help` describes the verb's options. docs/environment-names.md explains how environments are named.
 exit codes: 0 success, 1 a check failed, 2 usage error, 3 infrastructure failure, 130 interrupted
 """
 
@@ -165,8 +165,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def entry_point() -> NoReturn:
     """Run one command and end the process, at most `MAX_EXIT_SECONDS` after the command, with its exit code.
 
-    Python waits for all threads but daemon threads before it exits, and an environment or a library may have started
-    some that never end.
+    Before Python exits, it waits for all non-daemon threads, and an environment or a library may have started some that
+    never end.
     """
     code = main()
 

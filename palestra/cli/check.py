@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=40,
         metavar="N",
-        help="Number of episodes to play with each player, expert and random (default: 40).",
+        help="Number of episodes to play with the expert, and again with the random player (default: 40).",
     )
     parser.add_argument(
         "--seconds",

@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--markdown", action="store_true", help="Print the tables as Markdown.")
     output.add_argument(
-        "--json", action="store_true", help="Print all numbers as JSON, including each task that improved or got worse."
+        "--json",
+        action="store_true",
+        help="Print all results as JSON, with the tasks that improved or got worse.",
     )
 
 

@@ -92,7 +92,7 @@ def _gpu() -> Finding:
     line = _first_line([command, "--query-gpu=name,memory.total", "--format=csv,noheader"]) if command else ""
     if line:
         return Finding(feature="GPU", state="ok", detail=line)
-    return Finding(feature="GPU", state="missing", detail="none; models run on the CPU, which suffices for small ones")
+    return Finding(feature="GPU", state="missing", detail="none; models run on the CPU, which is enough for small ones")
 
 
 def _java() -> Finding:

@@ -42,19 +42,19 @@ SAMPLING = (
         "top_p",
         float,
         "X",
-        "Sample only from the most likely tokens with this total probability (default: from the training run, or 1).",
+        "Nucleus sampling: the total probability of the tokens to sample from (default: from the training run, or 1).",
     ),
     (
         "top_k",
         int,
         "N",
-        "Sample only from this many of the most likely tokens; 0 samples from all tokens (default: 0).",
+        "Number of most likely tokens to sample from; 0 means all tokens (default: from the training run, or 0).",
     ),
     (
         "min_p",
         float,
         "X",
-        "Exclude tokens whose probability is below this fraction of the highest probability (default: 0).",
+        "Exclude tokens less likely than this fraction of the most likely one (default: from the training run, or 0).",
     ),
     (
         "max_tokens",
@@ -137,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="Data type for a local model's weights: float32, bfloat16 or float16 (default: float32 on a "
         "CPU, bfloat16 on a GPU).",
     )
-    chat = parser.add_argument_group("conversation (default: the settings of the training run, if the model is one)")
+    chat = parser.add_argument_group("conversation (defaults if --model is a training run: that run's settings)")
     for item in fields(AgentSettings):
         add_flag(chat, AgentSettings, item)
     tasks = parser.add_argument_group("tasks")

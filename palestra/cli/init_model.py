@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.model not in SIZES and args.model != "smollm2":
-        raise BadValue(f"no model {args.model!r}; the models are {', '.join(SIZES)} and smollm2")
+        raise BadValue(f"there is no model {args.model!r}; the models are {', '.join(SIZES)} and smollm2")
     if args.model == "smollm2":
         from palestra.engines.smollm2 import smollm2
 

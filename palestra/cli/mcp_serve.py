@@ -20,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--http",
         type=int,
         metavar="PORT",
-        help="Port on which to serve streamable HTTP; 0 selects a free port (default: serve on standard input "
-        "and output).",
+        help="Port on which to serve MCP's streamable HTTP transport; 0 selects a free port (default: use standard "
+        "input and output instead).",
     )
     parser.add_argument(
         "--host",

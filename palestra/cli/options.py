@@ -18,7 +18,11 @@ _METAVARS = {
     "data": "PATH",
     "import": "MODULE",
     "wrappers": "WRAPPER",
+    "tools": "TOOL",
     "stop": "TEXT",
+    "system": "TEXT",
+    "out": "FOLDER",
+    "teacher": "MODEL",
 }
 _ONE_FLAG_MANY_VALUES = ("tools", "wrappers")  # flags that take several values, for example --tools python search
 
@@ -44,31 +48,41 @@ def add_flag(
     note: str = "",
     other_defaults: Sequence[str] = (),
 ) -> None:
-    """Add the flag for a setting. An omitted flag is absent from the namespace, so the recipe's value is used."""
+    """Add the flag for a setting, with its default in the help text unless the text already states one.
+
+    `note` and `other_defaults` follow in the same parentheses. An omitted flag is absent from the namespace, so that
+    the recipe's value is used.
+    """
     kind = kind_of(owner, item.name)
     name = flat_name(item)
     flag = "--" + name.replace("_", "-")
     options: dict[str, Any] = {"dest": option_dest(name), "default": argparse.SUPPRESS}
-    metavar = _METAVARS.get(name, {int: "N", float: "X", dict: "JSON"}.get(kind, name.rpartition("_")[2].upper()))
-    details = [note] if note else []
+    choices = item.metadata.get("choices")
+    metavar = {int: "N", float: "X", dict: "JSON"}.get(kind, name.rpartition("_")[2].upper())
+    metavar = f"{{{','.join(choices)}}}" if choices else _METAVARS.get(name, metavar)
     if kind is tuple:
         many = {"nargs": "+", "action": "extend"} if name in _ONE_FLAG_MANY_VALUES else {"action": "append"}
         options |= {**many, "metavar": metavar}
     elif kind is bool:
         options |= {"action": argparse.BooleanOptionalAction}
-        if item.default is not None:
-            details.append(f"default: {'yes' if item.default else 'no'}")
     else:
         options |= {"type": str if kind is dict else kind, "metavar": metavar}
-        if item.metadata.get("auto"):
-            untrained, trained = item.metadata["auto"]
-            details.append(f"default: {untrained} for an untrained model, {trained} otherwise")
-        elif item.default not in ("", None):
-            details.append(f"default: {item.default}")
+    details = [note] if note else []
+    default = item.metadata.get("auto") or item.default
+    if kind is not tuple and default not in ("", None) and "(default: " not in item.metadata["help"]:
+        details.append(f"default: {default_text(default)}")
     details += other_defaults
     text = item.metadata["help"].removesuffix(".")
     suffix = f" ({'; '.join(details)})" if details else ""
     group.add_argument(flag, help=f"{text}{suffix}.".replace("%", "%%"), **options)
+
+
+def default_text(default: Any) -> str:
+    """Return the help text for a default; a pair contains the defaults for an untrained and a pretrained model."""
+    if isinstance(default, tuple):
+        untrained, pretrained = map(default_text, default)
+        return untrained if untrained == pretrained else f"{untrained} for an untrained model, {pretrained} otherwise"
+    return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
 
 
 def option_dest(name: str) -> str:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--agent",
         choices=["human", "expert", "random"],
         default="human",
-        help="Player: human (you), expert (the reference solver), or random for random actions (default: human).",
+        help="Player: human (you), expert (the reference solver) or random (random actions) (default: human).",
     )
     parser.add_argument(
         "--seed", type=int, metavar="S", help="Seed for the first episode (default: a random seed, which is printed)."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED
-from palestra.cli.options import add_flag, given_options, option_dest, quiet_libraries
+from palestra.cli.options import add_flag, default_text, given_options, option_dest, quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.folders import check_unused
 from palestra.optional import require
@@ -55,11 +55,11 @@ examples:
   palestra train --env game:GuessTheNumber-v0-easy --seed 1 --out runs/a   train an untrained model on the CPU
   palestra train --env math:Math12K --tools python --model Qwen/Qwen3-1.7B --algorithm grpo
   palestra train --env game:Sudoku-v0-easy --model Qwen/Qwen3-1.7B --gamma 0.9 --horizon 5,10,15@100
-  palestra train recipe.toml --lr 3e-4                                     override a setting of the recipe
+  palestra train recipe.toml --lr 3e-4                                     override a setting in the recipe
   palestra train recipe.toml --dry-run                                     print the settings, memory and time
   palestra train --out runs/a --resume --steps 200                         continue with the settings of runs/a
 
-Run the same command again to continue an interrupted run. docs/training.md describes the files of a run.
+Run the same command again to continue an interrupted run. docs/training.md describes the files in a run's folder.
 """
 
 
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             _add_algorithm_flags(group)
         else:
             for item in fields(SECTIONS[section]):
-                add_flag(group, SECTIONS[section], item)
+                add_flag(group, SECTIONS[section], item, other_defaults=_algorithm_defaults(item))
     start = parser.add_argument_group("existing runs").add_mutually_exclusive_group()
     start.add_argument(
         "--resume",
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output").add_mutually_exclusive_group()
     output.add_argument("--plain", action="store_true", help="Print one line per step, even in a terminal.")
     output.add_argument(
-        "--json", action="store_true", help="Print one JSON object per step, followed by one for the whole run."
+        "--json", action="store_true", help="Print one JSON object per step, then one that summarizes the run."
     )
     output.add_argument("--quiet", action="store_true", help="Print only error messages.")
     output.add_argument(
@@ -143,6 +143,17 @@ def run(args: argparse.Namespace) -> int:
 # Flags
 
 
+def _algorithm_defaults(item: Field[Any]) -> list[str]:
+    """Return the defaults of a setting for the algorithms that override its general default, as help texts."""
+    general = item.metadata.get("auto") or item.default
+    algorithms: dict[str, list[str]] = {}
+    for name in algorithm_names():
+        default = get_algorithm(name).defaults.get(flat_name(item), general)
+        if default != general:
+            algorithms.setdefault(default_text(default), []).append(name)
+    return [f"for {', '.join(names)}: {text}" for text, names in algorithms.items()]
+
+
 def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     """Add a flag for each option of each algorithm; options with the same name share one flag."""
     group.add_argument(
@@ -165,7 +176,7 @@ def _add_algorithm_flags(group: argparse._ArgumentGroup) -> None:
     everywhere = set(owners["gamma"])  # all policy-gradient algorithms have a `gamma` option
     for flag, (kind, item) in options.items():
         only = "" if everywhere <= set(owners[flag]) else f"used only by {', '.join(owners[flag])}"
-        others = [f"{default} for {', '.join(names)}" for default, names in list(defaults[flag].items())[1:]]
+        others = [f"for {', '.join(names)}: {default}" for default, names in list(defaults[flag].items())[1:]]
         add_flag(group, kind, item, note=only, other_defaults=others)
     group.add_argument(
         "--option",

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=100,
         metavar="K",
-        help="Number of questions to generate per kind (default: 100).",
+        help="Number of questions to generate for each kind of question (default: 100).",
     )
 
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"Index it: palestra search-index {args.out} --out {args.out.removesuffix('.jsonl')}.index")
         if args.questions:
             write_questions(world, args.questions, each=args.each, seed=args.seed)
-            print(f"{args.each:,} questions of each kind: {args.questions}")
+            print(f"{args.each:,} questions for each kind of question: {args.questions}")
     except OSError as err:  # for example a full disk or missing permissions
         raise StoreFailed(f"{err.filename or args.out or args.questions} could not be written: {err}") from err
     return 0

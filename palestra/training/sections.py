@@ -171,8 +171,8 @@ class SamplingConfig(Section):
     )
     max_tokens: int = option(
         0,
-        "Maximum number of tokens per model reply; 0 means 4096 if the model thinks before it replies (see --thinking) "
-        "and 512 if not, and for an untrained model the length of the longest reply in the warm start.",
+        "Maximum number of tokens per model reply; 0 means the length of the longest reply in the warm start for an "
+        "untrained model, 4096 for a model that thinks before it replies (see --thinking), and 512 otherwise.",
         at_least=0,
     )
     kv_cache_gb: float = option(
@@ -235,8 +235,8 @@ class SamplingConfig(Section):
     )
     engine_gpus: str = option(
         "",
-        "Comma-separated numbers of the GPUs for the vLLM servers that are started, for example 2,3; by default the "
-        "servers use the CPU.",
+        "Comma-separated numbers of the GPUs for the vLLM servers that are started, for example 2,3 (default: the "
+        "servers use the CPU).",
     )
     engine_servers: int = option(
         0,
@@ -276,8 +276,9 @@ class OptimizerConfig(Section):
     )
     lr_schedule: Literal["adaptive", "linear"] = option(
         "adaptive",
-        "Learning-rate schedule of policy-gradient algorithms: adaptive starts at --lr-start and follows the KL of "
-        "each step towards --target-kl; linear warms up over --lr-warmup steps and then decays to --lr-final.",
+        "Learning-rate schedule for policy-gradient algorithms: 'adaptive' starts at --lr-start and is adjusted after "
+        "each step so that the step's KL approaches --target-kl; 'linear' warms up over --lr-warmup steps and then "
+        "decays to --lr-final.",
         choices=("adaptive", "linear"),
     )
     lr_start: float = option(
@@ -304,7 +305,7 @@ class OptimizerConfig(Section):
     )
     epochs: int = option(
         1,
-        "Number of passes over the samples in each training step, or over the whole data for sft, dpo and agentevol.",
+        "Number of passes over the samples in each training step; for sft, dpo and agentevol, over the training data.",
         at_least=1,
     )
     minibatches: int = option(
@@ -390,7 +391,8 @@ class RunConfig(Section):
     seed: int = option(0, "Random seed for tasks, sampling, minibatches and the initial weights.")
     steps: int = option(
         80,
-        "Number of training steps; for sft and dpo, number of updates, where 0 means --epochs passes over the data.",
+        "Number of training steps (rounds of exploration for agentevol); for sft and dpo, number of updates, where 0 "
+        "means --epochs passes over the data.",
         at_least=0,
     )
     save_every: int = option(10, "Number of training steps between checkpoints.", at_least=1)
@@ -405,7 +407,7 @@ class RunConfig(Section):
     tf32: bool = option(
         True,
         "On a GPU, multiply float32 matrices with TF32, which is several times faster and accurate to about three "
-        "digits; bfloat16 models do not use it. Turn it off to compare results exactly.",
+        "digits; bfloat16 models do not use it. Turn it off if you need full float32 precision.",
     )
     threads: int = option(
         0,

@@ -22,8 +22,8 @@ class WarmStartConfig(Section):
 
     episodes: int = option(
         -1,
-        "Number of a scripted player's episodes to imitate before RL; -1 means 3000 for an untrained model and 0 "
-        "otherwise.",
+        "Number of episodes by a scripted player that the model imitates before RL; -1 means 3000 for an untrained "
+        "model and 0 otherwise.",
         flag="warm_start",
         at_least=-1,
     )

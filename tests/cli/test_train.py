@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -52,9 +53,24 @@ def test_help_lists_every_setting_with_its_default_by_group(capsys: pytest.Captu
         for item in fields(kind):
             assert f"--{flat_name(item).replace('_', '-')}" in text
             if type(item.default) in (int, float):
-                assert f"default: {item.default}" in text or f"; {item.default} for" in text
+                assert f"default: {item.default}" in text or f": {item.default}" in text
     for section in (*SECTIONS, "algorithm"):
         assert f"[{section}]:" in text
+
+
+def test_help_states_each_default_once_and_the_defaults_that_algorithms_override(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--help-all"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert not re.search(r"default: (\S+) for an untrained model, \1 otherwise", text)
+    assert "(default: always with --engine vllm, stale otherwise)." in text
+    assert "used only by rebn; default: yes for an untrained model, no otherwise)" in text
+    assert "default: 80; for agentevol: 5; for sft, dpo: 0)" in text
+    assert "for agentevol, sft, dpo: 0.001 for an untrained model, 1e-05 otherwise)" in text
+    assert "for gigpo: 0.95)" in text
+    assert all(part.count("default: ") <= 1 for part in re.findall(r"\([^()]*\)", text))
 
 
 @pytest.mark.parametrize(
