@@ -65,7 +65,7 @@ class Recipe:
     count: int
     ingredients: tuple[Ingredient, ...]  # sorted by name
     text: str = field(compare=False)  # the action that applies this recipe once
-    line: str = field(compare=False)  # the action as listed in the prompt, with alternative ingredients
+    line: str = field(compare=False)  # the action as listed in the prompt, with the alternatives after each ingredient
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,11 +171,18 @@ def _parse_recipe(file: Mapping[str, Any]) -> Recipe:
     result = file["result"]
     count = result.get("count", 1) if isinstance(result, Mapping) else 1
     item, parts = _item_name(result), tuple(sorted(ingredients))
-    used = ", ".join(f"{part.count} {display_name(part.name)}" for part in parts)
-    others = [option for part in parts if part.name not in TAGS for option in part.options if option != part.name]
-    text = f"craft {count} {display_name(item)} using {used}"
-    line = f"{text} (or {', '.join(map(display_name, others))})" if others else text
+    used = [f"{part.count} {display_name(part.name)}" for part in parts]
+    listed = [one + _alternatives(part) for one, part in zip(used, parts, strict=True)]
+    text, line = (f"craft {count} {display_name(item)} using {', '.join(names)}" for names in (used, listed))
     return Recipe(item=item, count=int(count), ingredients=parts, text=text, line=line)
+
+
+def _alternatives(ingredient: Ingredient) -> str:
+    """Return the items that can replace an ingredient, as in " (or charcoal)"; the prompt explains tags separately."""
+    if ingredient.name in TAGS:
+        return ""
+    others = [display_name(option) for option in ingredient.options if option != ingredient.name]
+    return f" (or {', '.join(others)})" if others else ""
 
 
 def _options(ingredient: Any) -> tuple[str, tuple[str, ...]]:

@@ -28,7 +28,7 @@ def test_independent_of_the_order_of_files() -> None:
 def test_recipes_equal_minecrafts() -> None:
     assert [recipe.text for recipe in BOOK.recipes["bookshelf"]] == ["craft 1 bookshelf using 3 book, 6 planks"]
     assert "craft 4 stick using 2 planks" in [recipe.text for recipe in BOOK.recipes["stick"]]
-    assert BOOK.recipes["torch"][0].line == "craft 4 torch using 1 coal, 1 stick (or charcoal)"
+    assert BOOK.recipes["torch"][0].line == "craft 4 torch using 1 coal (or charcoal), 1 stick"
 
 
 def test_no_item_needs_itself() -> None:
