@@ -1,4 +1,4 @@
-"""MiniWoB environment: one task of MiniWoB++ in a real browser, with text or pictures as observations."""
+"""MiniWoB environment: one MiniWoB++ task in a real browser, observed as text or as screenshots."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from palestra.spec import fingerprint
 from palestra.types import Observation, Step
 
 EXAMPLE = "click [12]"
-TURN_MS = 1000.0  # the page's time per turn
-SCREEN = (160, 210)  # size of the tasks in pixels
-WORDS = ("a", "1", "hello")  # what the random player types, besides words of the task
+TURN_MS = 1000.0  # milliseconds by which the page's clock advances per turn
+SCREEN = (160, 210)  # width and height of a task in pixels
+WORDS = ("a", "1", "hello")  # texts that the random player types, in addition to words from the task
 
 
 class MiniWob(MultiTurnEnv):
-    """A task of MiniWoB++ (Liu et al. 2018), solved when the page's own reward is 1.
+    """A MiniWoB++ task (Liu et al. 2018), which is solved if the page's reward is 1 or reaches the task's threshold.
 
-    `task` is MiniWoB's name ("click-button") or the one in the ids ("ClickButton"). `observation` is "axtree"
-    (WebArena's accessibility tree), "html" or "screenshot" (with numbered boxes, as an image part); `coordinates` adds
-    positions to the tree. `brief` leaves the list of actions out of the prompt. With `partial_credit`, an episode whose
-    page gives a reward between 0 and 1 earns it. `time_limit` ends the episode after this many seconds of the page's
-    time, of which every action takes one; None is no limit.
+    `task` is MiniWoB's name ("click-button") or the name in the env id ("ClickButton"). `observation` is "axtree"
+    (WebArena's accessibility tree), "html" or "screenshot" (an image, in which numbered boxes mark the elements unless
+    `marks` is False). `coordinates` adds positions to the tree. `brief` omits the list of actions from the prompt. With
+    `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The episode ends after
+    `time_limit` seconds on the page's clock, which every action advances by one second; None means no limit.
 
-    Differences from the package: the page has its own clock, so that an episode depends only on its seed and the
-    actions, and the reward does not decrease with time. The problem of a seed is the one that MiniWoB generates for it.
+    Differences from the package: the page has its own clock, so that an episode depends only on its seed and its
+    actions, and the reward does not decrease with time. A seed generates the same problem as in MiniWoB.
     """
 
     inline = False
     shared = MultiTurnEnv.shared | {"task", "view"}
-    filters_tasks = False  # a page is known only after it was opened; evaluations use new seeds
+    filters_tasks = False  # a task is known only after its page has been loaded, so there are no splits
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class MiniWob(MultiTurnEnv):
         self.limit_ms = 1e9 if time_limit is None else 1000.0 * time_limit
         self._episode: Episode | None = None
         self.expert_peeks = self.task.expert_peeks
-        find_browser()  # raises an error if there is none
+        find_browser()  # raises an error if no browser is installed
         _sites()
 
     # The episode
@@ -97,7 +97,7 @@ class MiniWob(MultiTurnEnv):
 
     @property
     def state(self) -> PageState:
-        """The page as it was observed last."""
+        """The page in the latest observation."""
         return self._running().state
 
     def _running(self) -> Episode:
@@ -111,8 +111,8 @@ class MiniWob(MultiTurnEnv):
             return f"{turns}\nTask: {self.goal}\n{self._page()}"
         what = {
             "axtree": "The page is shown as an accessibility tree, one element per line: [id] role 'name' properties.",
-            "html": "The page is shown as HTML; the attribute bid is an element's id.",
-            "screenshot": "The page is shown as a picture; the numbers of the boxes around elements are their ids.",
+            "html": "The page is shown as HTML; the bid attribute of an element is its id.",
+            "screenshot": "The page is shown as a screenshot; the number of the box around an element is its id.",
         }[self.view.form]
         return (
             f"You use a web page to solve a task. {what}\n"
@@ -120,11 +120,11 @@ class MiniWob(MultiTurnEnv):
             "- click [id], dblclick [id], hover [id]\n"
             "- type [id] [text] [1]: type into a field and press Enter; with [0], do not press Enter\n"
             "- fill [id] [text]: replace the content of a field\n"
-            "- select [id] [option]: choose an option of a list\n"
+            "- select [id] [option]: choose an option in a list\n"
             "- press [keys]: for example press [Enter] or press [Control+a]\n"
             "- drag [id] [id]: drag the first element to the second\n"
             "- mouse_click [x] [y], mouse_drag [x] [y] [x] [y]: positions in pixels\n"
-            "- select_text [id] [start] [end]: select characters of a text\n"
+            "- select_text [id] [start] [end]: select the characters between two positions in a text\n"
             "- scroll [up] or scroll [down], wait [seconds]\n"
             "Calls such as click('12') and fill('12', 'text') are accepted as well.\n"
             f"Write one action per turn, for example: {EXAMPLE}\n"
@@ -142,7 +142,7 @@ class MiniWob(MultiTurnEnv):
         try:
             command = parse_action(action)
             if command.name in ("stop", "goto", "go_back", "go_forward", "new_tab", "tab_focus", "close_tab"):
-                raise BadAction(f"{command.name} is not used in this task; the task ends when it is solved.")
+                raise BadAction(f"{command.name} is not available in this task.")
         except BadAction as err:
             return Outcome(f"{err}\n{self._page()}", invalid="format")
         try:

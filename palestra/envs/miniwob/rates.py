@@ -1,8 +1,8 @@
-"""Success rates of the players, measured on 4 to 24 episodes per task; echo and constant players on as few as one."""
+"""Players' success rates, measured on 4 to 24 episodes per task, and for echo and constant players on 1 or more."""
 
 from __future__ import annotations
 
-# Only a sample of the problems was tried, so that the rate is at most 0.99.
+# A rate of 1 is stated as 0.99, because only a sample of the problems was tried.
 EXPERT_RATES: dict[str, float] = {
     "ascending-numbers": 0.99,
     "bisect-angle": 0.99,
@@ -106,7 +106,8 @@ EXPERT_RATES: dict[str, float] = {
     "use-spinner": 0.99,
     "visual-addition": 0.99,
 }
-# Task -> success rates of the random, echo and constant players; the constant player needs an expert to learn from.
+# Task -> success rates of the random, echo and constant players. The constant player repeats the expert's most frequent
+# actions, so its rate is 0 for tasks without an expert.
 RATES: dict[str, tuple[float, float, float]] = {
     "ascending-numbers": (0.0, 0.0, 0.0),
     "bisect-angle": (0.0, 0.0, 0.0),

@@ -37,7 +37,7 @@ def _sites() -> Mapping[str, Site]:
 
 @cache
 def _installed() -> Path | None:
-    """Return the folder of the package without importing it, since it would import gymnasium and selenium."""
+    """Return the package's folder without importing the package, which would import gymnasium and selenium."""
     from importlib.util import find_spec
 
     spec = find_spec("miniwob")
@@ -46,7 +46,7 @@ def _installed() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class MiniWobStart:
-    """The problem of one seed in one task; `reload` is for pages that keep state between problems."""
+    """The start of an episode: the task and its seed; `reload` is True for pages that keep state between problems."""
 
     task: str
     page_seed: int
@@ -68,7 +68,7 @@ class MiniWobStart:
         if self.reload or context.label != self.label:
             error = context.tab.navigate(f"http://{HOST}/miniwob/{self.task}.html")
             if error is not None:
-                raise EnvFailed(f"the page of {self.task} did not load: {error}")
+                raise EnvFailed(f"the page for {self.task} did not load: {error}")
             context.label = self.label
         away = {"type": "mouseMoved", "x": SIZE[0] - 1, "y": SIZE[1] - 1}
         context.tab.call("Input.dispatchMouseEvent", away)

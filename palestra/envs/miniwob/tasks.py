@@ -1,4 +1,4 @@
-"""MiniWoB's tasks: their names, turn budgets, and which pages must be loaded again for every episode."""
+"""MiniWoB's tasks: names, turn budgets, success thresholds, and the pages that must be reloaded for every episode."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from palestra.errors import BadValue
 class Task:
     name: str  # MiniWoB's name, such as click-button
     turns: int = 10
-    reload: bool = False  # whether the page keeps state between problems, so that it is loaded again for each of them
-    threshold: float = 1.0  # lowest raw reward of a solved episode
+    reload: bool = False  # whether the page must be reloaded for every episode, because it keeps state
+    threshold: float = 1.0  # minimum raw reward for success
     expert_peeks: bool = False
 
     @property
@@ -154,7 +154,7 @@ NAMES = [
     "use-spinner",
     "visual-addition",
 ]
-# Pages whose reward measures a distance, so that it is 1 only by chance; MiniWoB recommends a threshold for them.
+# The reward on these pages depends on a distance and is rarely exactly 1, so MiniWoB recommends a threshold.
 THRESHOLDS = {
     "bisect-angle": 0.8,
     "circle-center": 0.9,
@@ -194,8 +194,8 @@ TURNS = {
     "use-slider-2": 60,
     "use-spinner": 20,
 }
-# Pages that keep event handlers, scroll positions or widgets of the previous problem, so that an episode would depend
-# on the one before it. They are loaded again for every episode.
+# These pages keep event handlers, scroll positions or widgets from the previous problem, so that an episode would
+# depend on the previous one. They are therefore reloaded for every episode.
 RELOADED_PREFIXES = (
     *(
         "book-flight",
@@ -231,7 +231,7 @@ TASKS = {
 
 
 def task_named(name: str) -> Task:
-    """Return the task with MiniWoB's name or the one in the ids."""
+    """Return the task with this name, which is MiniWoB's name or the name in the env id."""
     by_title = {task.title: task for task in TASKS.values()}
     found = TASKS.get(name) or by_title.get(name)
     if found is None:

@@ -1,4 +1,4 @@
-"""Run a web application for one episode: a copy of its data, a free port, and an end without leftovers."""
+"""Run a web application for one episode, on a free port and with its own copy of the data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from time import sleep
 from palestra.browser.sites import free_port
 from palestra.errors import BadValue, EnvFailed
 
-PREFIX = "palestra-web-"  # start of the names of the folders that hold the data of one episode
+PREFIX = "palestra-web-"  # prefix of the folders with an episode's copy of the data
 START_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
@@ -43,7 +43,7 @@ class App:
             )
         except OSError as err:
             shutil.rmtree(self.folder, ignore_errors=True)
-            raise BadValue(f"the command of the application cannot be started: {err}") from err
+            raise BadValue(f"the application's command cannot be started: {err}") from err
         try:
             self._wait()
         except EnvFailed:
@@ -60,7 +60,7 @@ class App:
                 raise EnvFailed(
                     f"the application ended with exit status {self._process.returncode} before it was ready"
                 )
-            sleep(POLL_SECONDS)  # the kernel does not announce that a port is open
+            sleep(POLL_SECONDS)  # the operating system sends no notification when a port is opened
         raise EnvFailed(f"the application did not accept connections within {START_SECONDS:g} s")
 
     def stop(self) -> None:

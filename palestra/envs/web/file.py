@@ -1,4 +1,4 @@
-"""WebFile environment: a user's own site or application in a real browser, with tasks in a JSON file."""
+"""WebFile environment: a user's own site or application in a real browser, with tasks from a JSON file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANSWER_EXAMPLE = "stop [your answer]"
 
 @dataclass(frozen=True, slots=True)
 class WebStart:
-    """The first page of a task, on static files or on an application with a fresh copy of its data."""
+    """A task's first page, on a static site or in an application that starts with a new copy of its data."""
 
     url: str
     site: str | None
@@ -57,12 +57,13 @@ class WebStart:
 
 
 class WebFile(MultiTurnEnv):
-    """Tasks on your own site, which the browser shows as http://site.test/.
+    """Tasks on your own site, whose address in the browser is http://site.test/.
 
-    `tasks` is a JSON file (docs/web.md describes its fields). `site` is a folder with static files; or `command` starts
-    an application, in which `{port}` is the port it must listen on and `{data}` its own copy of the folder `data`, made
-    for every episode. `observation` is "axtree", "html" or "screenshot"; the tree shows only what is visible without
-    scrolling unless `viewport_only` is False.
+    `tasks` is a JSON file (docs/web.md describes its fields). Pass either `site`, a folder with static files, or
+    `command`, which starts an application. In the command, `{port}` is replaced by the port on which the application
+    must listen, and `{data}` by a copy of the `data` folder, which is created for every episode. `observation` is
+    "axtree", "html" or "screenshot". The tree contains only elements that are visible without scrolling, unless
+    `viewport_only` is False.
     """
 
     inline = False
@@ -85,11 +86,11 @@ class WebFile(MultiTurnEnv):
             max_turns=max(task.max_turns for task in self._tasks) if max_turns is None else max_turns, **options
         )
         if (site is None) is (command is None):
-            raise BadValue("give either `site`, a folder with static files, or `command`, which starts an application")
+            raise BadValue("pass either `site`, a folder with static files, or `command`, which starts an application")
         if data is not None and not Path(data).is_dir():
             raise BadValue(f"`data` must be a folder, got {data!r}")
         if site is not None:
-            FolderSite(site)  # raises an error if there is no such folder
+            FolderSite(site)  # raises an error if the folder does not exist
         self.site, self.command, self.data = site, command, data
         self.view = View(form=observation, viewport_only=viewport_only)
         self._turns = max_turns
@@ -102,7 +103,8 @@ class WebFile(MultiTurnEnv):
             wanted = str(options.pop("task"))
             found = [task for task in self._tasks if task.id == wanted]
             if not found:
-                raise BadValue(f"there is no task {wanted!r}; tasks are {', '.join(task.id for task in self._tasks)}")
+                known = ", ".join(task.id for task in self._tasks)
+                raise BadValue(f"there is no task {wanted!r}; the tasks are {known}")
             self.task = found[0]
         self.max_turns = self.task.max_turns if self._turns is None else self._turns
 
@@ -121,13 +123,13 @@ class WebFile(MultiTurnEnv):
 
     def prompt(self) -> str:
         return (
-            "You use a web browser to carry out a task. The page is shown with the tabs first; ids in brackets name "
-            "the elements.\nActions:\n"
+            "You use a web browser to carry out a task. Every observation lists the open tabs and then shows the "
+            "current page, in which each element has an id.\nActions:\n"
             "- click [id], hover [id], select [id] [option]\n"
             "- type [id] [text] [1]: type into a field and press Enter; with [0], do not press Enter\n"
             "- press [keys], scroll [up], scroll [down]\n"
             "- goto [url], go_back, go_forward, new_tab, tab_focus [index], close_tab\n"
-            f"- {ANSWER_EXAMPLE}: end the task, with the answer if the task is a question, or N/A if it is impossible\n"
+            f"- {ANSWER_EXAMPLE}: end the task, with the answer if it is a question, or with N/A if it is impossible\n"
             f"Write one action per turn, for example: {EXAMPLE}\n"
             "You may think first; write the action on the last line of your reply, or after `Action:`. "
             f"You have {self.max_turns} turns.\n\nTask: {self.task.intent}\n\n{self._page()}"
@@ -150,7 +152,7 @@ class WebFile(MultiTurnEnv):
             return Outcome(f"{err}\n{self._page()}", invalid="format")
         if command.name == "stop":
             solved = self.solved(str(command.args[0]) if command.args else "")
-            text = "The task is done." if solved else "The task has ended; it was not done as asked."
+            text = "The task is solved." if solved else "The task has ended; it was not solved."
             return Outcome(text, float(solved), "solved" if solved else "lost")
         try:
             self._running().perform(command)
@@ -159,7 +161,7 @@ class WebFile(MultiTurnEnv):
         return Outcome(self._page())
 
     def solved(self, answer: str) -> bool:
-        """Return whether the current state and the answer satisfy all criteria of the task."""
+        """Return whether the current state and the answer satisfy all of the task's criteria."""
         episode, task = self._running(), self.task
         if not accepts_answer(task, answer):
             return False

@@ -1,4 +1,4 @@
-"""Read the tasks of a user's site, and grade finished episodes."""
+"""Read the tasks for a user's site, and grade finished episodes."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ CRITERIA = ("answer", "url", "script", "sqlite")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebTask:
-    """One task. All criteria that it states must hold at the end of the episode."""
+    """One task, which is solved if all of its criteria (`answer`, `url`, `script`, `sqlite`) are met at the end."""
 
     id: str
-    intent: str  # what the agent is asked to do
+    intent: str  # the instruction for the agent
     start_url: str = "http://site.test/"
-    answer: tuple[str, ...] = ()  # accepted answers of `stop [answer]`; "N/A" for an impossible task
-    url: str = ""  # regular expression that the final address must match completely
-    script: str = ""  # JavaScript expression that must be true in the final page
-    sqlite: tuple[tuple[str, str, Any], ...] = ()  # database file, query, and the expected rows
+    answer: tuple[str, ...] = ()  # accepted answers in `stop [answer]`; "N/A" for an impossible task
+    url: str = ""  # regular expression that must match the whole URL of the final page
+    script: str = ""  # JavaScript expression that must be true on the final page
+    sqlite: tuple[tuple[str, str, Any], ...] = ()  # database file, query and expected rows
     max_turns: int = 20
 
 
 def read_tasks(path: str | Path) -> tuple[WebTask, ...]:
-    """Read tasks from a JSON file with a list, or with one object per line."""
+    """Read tasks from a JSON file that contains a list of objects, or one object per line."""
     file = Path(path)
     if not file.is_file():
-        raise DataMissing(f"there is no task file {str(path)!r}")
+        raise DataMissing(f"the task file {str(path)!r} does not exist")
     text = file.read_text(encoding="utf-8")
     try:
         rows = (
@@ -41,21 +41,21 @@ def read_tasks(path: str | Path) -> tuple[WebTask, ...]:
     except ValueError as err:
         raise BadValue(f"{path} is not JSON: {err}") from err
     if not rows:
-        raise BadValue(f"{path} contains no task")
+        raise BadValue(f"{path} contains no tasks")
     return tuple(_task(row, number) for number, row in enumerate(rows, 1))
 
 
 def _task(row: Any, number: int) -> WebTask:
     names = {field.name for field in fields(WebTask)}
     if not isinstance(row, dict) or not isinstance(row.get("intent"), str):
-        raise BadValue(f'task {number} must be an object with a text "intent"')
+        raise BadValue(f'task {number} must be a JSON object with a string field "intent"')
     unknown = set(row) - names
     if unknown:
         raise BadValue(
-            f"task {number} has unknown fields {', '.join(sorted(unknown))}; fields are {', '.join(sorted(names))}"
+            f"task {number} has unknown fields: {', '.join(sorted(unknown))}. Fields: {', '.join(sorted(names))}"
         )
     if not any(row.get(name) for name in CRITERIA):
-        raise BadValue(f"task {number} needs at least one criterion: {', '.join(CRITERIA)}")
+        raise BadValue(f"task {number} needs at least one of the criteria {', '.join(CRITERIA)}")
     answer = row.get("answer") or ()
     checks = tuple((check["database"], check["query"], check["rows"]) for check in row.get("sqlite") or ())
     values = {**row, "id": str(row.get("id", number)), "sqlite": checks}
@@ -64,7 +64,7 @@ def _task(row: Any, number: int) -> WebTask:
 
 
 def accepts_answer(task: WebTask, answer: str) -> bool:
-    """Return whether an answer is one of the accepted ones, up to case, spaces and a final period; numbers by value."""
+    """Return whether the answer is accepted, ignoring case, spaces, a final period and the formatting of numbers."""
     return not task.answer or any(_normal(answer) == _normal(accepted) for accepted in task.answer)
 
 
@@ -75,7 +75,7 @@ def _normal(text: str) -> str:
 
 
 def accepts_databases(task: WebTask, folder: Path | None) -> bool:
-    """Run the task's queries on the databases of the application, and compare their rows."""
+    """Run the task's queries on the application's databases, and return whether all results are as expected."""
     for database, query, rows in task.sqlite:
         path = (folder or Path()) / database
         try:
@@ -85,7 +85,7 @@ def accepts_databases(task: WebTask, folder: Path | None) -> bool:
             finally:
                 connection.close()
         except sqlite3.Error as err:
-            raise EnvFailed(f"the query of task {task.id} failed on {database}: {err}") from err
+            raise EnvFailed(f"task {task.id}: the query failed on {database}: {err}") from err
         if actual != rows:
             return False
     return True

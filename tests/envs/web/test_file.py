@@ -107,8 +107,8 @@ def test_mistakes_in_task_files(tmp_path: Path, shop: dict[str, Any]) -> None:
     path = tmp_path / "bad.json"
     for rows, part in (
         ([{"id": "x"}], "intent"),
-        ([{"intent": "x"}], "at least one criterion"),
-        ([{"intent": "x", "answr": "y"}], "unknown fields answr"),
+        ([{"intent": "x"}], "at least one of the criteria"),
+        ([{"intent": "x", "answr": "y"}], "unknown fields: answr"),
         ([], "no task"),
     ):
         path.write_text(json.dumps(rows))

@@ -27,7 +27,7 @@ def click_sequence(look: Look) -> str:
 def button_delay(look: Look) -> str:
     if look.turn == 0:
         return click(look.named("ONE", "button"))
-    # A turn takes one second of the page's time.
+    # Every turn advances the page's clock by one second.
     return click(look.named("TWO", "button")) if look.turn >= look.numbers()[0] else "wait [0]"
 
 
@@ -41,7 +41,7 @@ def click_dialog(look: Look) -> str:
 
 
 def wanted_names(look: Look) -> list[str]:
-    """Return the items of "Select A, B and click Submit"."""
+    """Return A and B for the task "Select A, B and click Submit"."""
     text = re.sub(r"^Select (?:words similar to )?| (?:from the (?:scroll )?list )?and click Submit\.?$", "", look.goal)
     return [] if text == "nothing" else text.split(", ")
 

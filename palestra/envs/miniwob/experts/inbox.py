@@ -14,7 +14,7 @@ MONTHS = (
 
 
 def email_inbox(look: Look) -> str:
-    """Delete, star, reply to or forward the e-mail of a sender."""
+    """Delete, star, reply to or forward the e-mail from the given sender."""
     goal = look.goal
     sender = re.search(r"email by (\w+)", goal)
     name = sender[1] if sender else ""

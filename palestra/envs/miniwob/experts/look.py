@@ -1,4 +1,4 @@
-"""The input of an expert: the task's text, the observed page, and the commands taken so far."""
+"""The expert's input: the task's text, the observed page, and the actions taken so far."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Look:
         return [node for node in self.nodes if node.role in roles]
 
     def named(self, name: str, *roles: str) -> Node | None:
-        """Return the first node with this name, and one of these roles if there are any."""
+        """Return the first node with this name and, if roles are given, one of these roles; None if there is none."""
         return next((node for node in self.nodes if node.name == name and (not roles or node.role in roles)), None)
 
     def containing(self, part: str, *roles: str) -> Node | None:
         return next((node for node in self.nodes if part in node.name and (not roles or node.role in roles)), None)
 
     def of_class(self, name: str) -> list[Node]:
-        """Return the nodes without a name whose class contains this word."""
+        """Return the nodes with this CSS class."""
         return [node for node in self.nodes if name in str(node.props.get("class", "")).split()]
 
     def fields(self) -> list[Node]:
@@ -53,7 +53,7 @@ class Look:
         return list(self.nodes[self.nodes.index(node) + 1 :])
 
     def used(self, node: Node) -> bool:
-        """Return whether an earlier command had this node as its first argument."""
+        """Return whether this node was the first argument of an earlier action."""
         return any(command.args[:1] == (node.number,) for command in self.commands)
 
 
@@ -61,7 +61,7 @@ Expert = Callable[[Look], str]
 
 
 def click(node: Node | None) -> str:
-    """Click a node; wait if the page does not have it yet."""
+    """Return the action that clicks a node, or "wait" if the page does not contain the node yet."""
     return "wait" if node is None else f"click [{node.number}]"
 
 
@@ -74,7 +74,7 @@ def fill(node: Node | None, text: str) -> str:
 
 
 def fill_fields(look: Look, texts: list[str], button: str = "Submit", fields: list[Node] | None = None) -> str:
-    """Fill the fields in order and press a button."""
+    """Return the action that fills the first field without its text or, if all are filled, presses a button."""
     for field, text in zip(look.fields() if fields is None else fields, texts, strict=False):
         if str(field.props.get("value", "")) != text:
             return fill(field, text)
@@ -88,6 +88,6 @@ def press_button(look: Look, name: str = "Submit") -> str:
 
 
 def ordinal(text: str) -> int:
-    """Return the number of "1st", "2nd" and so on in a text."""
+    """Return the first ordinal number in a text ("1st", "2nd", ...), or 1 if there is none."""
     match = re.search(r"(\d+)(?:st|nd|rd|th)", text)
     return int(match[1]) if match else 1

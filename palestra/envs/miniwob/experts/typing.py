@@ -1,4 +1,4 @@
-"""Experts for tasks in which a text is typed."""
+"""Experts for tasks that are solved by typing text."""
 
 from __future__ import annotations
 
