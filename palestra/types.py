@@ -37,7 +37,9 @@ class Call:
 
     prompt_ids: list[int]  # empty if the engine returns no ids; `prompt` then contains the messages
     ids: list[int]  # sampled token ids, never re-tokenized
-    logprobs: list[float]  # log-probability of each sampled id at temperature 1 and without top-p or top-k
+    # Log-probability of each sampled id without filters, at temperature 1 or, with `Sampling.tempered_logprobs`, at the
+    # sampling temperature.
+    logprobs: list[float]
     finish: str  # "stop", "length", or "empty" if a server returned neither text nor tool calls
     version: int  # version of the weights
     kind: str = "act"  # "act", "reflect" or "summary"

@@ -49,8 +49,8 @@ class Importance:
 def importance_weights(log_ratios: Sequence[float], turns: Sequence[int], options: ImportanceOptions) -> Importance:
     """Return the importance weights of one episode from the log-ratio and the turn of each sampled token.
 
-    A weight is exp(l) of the token ("token"), exp(sum of l) over its turn ("turn") or its episode ("sequence"), or
-    exp(mean of l) over its episode ("geometric").
+    With the log-ratio l, the weight of a token is exp(l) ("token"), exp(sum of l) over its turn ("turn") or its episode
+    ("sequence"), or exp(mean of l) over its episode ("geometric").
     """
     cap = options.clip or inf
     ratios = _ratios(log_ratios, turns, options.level)

@@ -12,7 +12,7 @@ from palestra.parsing import clip
 from palestra.parsing.actions import after_thinking, react_action
 
 MAX_REPLY_CHARS = 20_000  # only the end of a longer reply is searched
-MAX_TEXT_CHARS = 5_000  # longest text of one action
+MAX_TEXT_CHARS = 5_000  # maximum number of characters in the text of an action
 
 
 class BadAction(Exception):
@@ -167,7 +167,7 @@ def _from_call(text: str, name: str) -> Command:
         raise BadAction(
             f"{clip(text, 80)!r} is not a valid call; arguments are quoted texts and numbers, as in fill('12', 'text')"
         ) from None
-    if name in ("click", "dblclick", "mouse_click", "mouse_dblclick"):  # only the left button has a meaning here
+    if name in ("click", "dblclick", "mouse_click", "mouse_dblclick"):  # only the left mouse button is supported
         keywords.pop("button", None)
         keywords.pop("modifiers", None)
         args = args[: 1 if name in ("click", "dblclick") else 2]

@@ -1,4 +1,4 @@
-"""Client of the DevTools protocol over pipes: numbered calls, their replies, and events."""
+"""Client for the DevTools protocol over pipes: numbered calls, their replies, and events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Event = Callable[[str, dict[str, Any]], None]  # called in the reading thread wi
 
 
 class BrowserLost(Exception):
-    """Raised if the browser has ended, does not respond, or its page has crashed."""
+    """Raised if the browser has exited or does not respond, or if its page has crashed."""
 
 
 class ProtocolError(Exception):

@@ -39,10 +39,10 @@ class Context:
         self.width, self.height = width, height
         self.tabs: list[Tab] = []
         self.current = 0
-        self.label: object = None  # what the owner has loaded, for reuse
+        self.label: object = None  # identifies the loaded page, so that a later episode with this page can reuse it
         self.closed = False
         self.clipboard = ""
-        self.closers: list[Callable[[], None]] = []  # release what the owner has started for this episode
+        self.closers: list[Callable[[], None]] = []  # functions that release the episode's resources
         self.data_folder: Path | None = None  # data of the application that runs for this episode
         self.first: PageState | None = None  # the first observation of the current episode
         self._arrived = threading.Condition()
@@ -92,7 +92,7 @@ class Context:
         return tab
 
     def tab_opened(self, params: dict[str, Any]) -> None:
-        """Note a new tab. This runs in the thread that reads events, so the tab is set up later."""
+        """Record a new tab. This runs in the thread that reads events, so the tab is set up later."""
         with self._arrived:
             self._new.append(params)
             self._arrived.notify_all()
@@ -150,7 +150,7 @@ class Context:
                 tab.call("Emulation.setDeviceMetricsOverride", metrics)
 
     def run_closers(self) -> None:
-        """Release what the owner has started for this episode, such as an application."""
+        """Release the episode's resources, such as an application that was started for it."""
         while self.closers:
             self.closers.pop()()
 
@@ -158,7 +158,7 @@ class Context:
         self.connection.forget(tab.session)
 
     def close(self) -> None:
-        """Close all tabs. A browser that has already ended needs no cleanup."""
+        """Close all tabs. A browser that has already exited needs no cleanup."""
         if self.closed:
             return
         self.closed = True

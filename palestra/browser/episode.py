@@ -1,7 +1,7 @@
 """An episode in a browser that can be copied, moved to another process, and rebuilt after the browser has crashed.
 
-An `Episode` stores how it starts and the commands taken so far, from which the same page is rebuilt: pages have their
-own clock and their own random numbers (scripts/clock.js), so the same commands lead to the same page.
+An `Episode` stores its start and all commands so far, from which the same page can be rebuilt: pages have their own
+clock and their own random numbers (scripts/clock.js), so the same commands lead to the same page.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from palestra.browser.sites import Site
 from palestra.browser.tab import ScriptError
 from palestra.errors import EnvFailed
 
-ATTEMPTS = 3  # number of times that a step is tried, each time in a rebuilt page
+ATTEMPTS = 3  # maximum number of attempts per step; the page is rebuilt before another attempt
 
 
 class Start(Protocol):
-    """How an episode starts; it must be picklable."""
+    """Start of an episode: the sites and the first page. Must be picklable."""
 
     @property
     def label(self) -> Hashable | None:
@@ -40,7 +40,7 @@ class Start(Protocol):
         """Return the sites that the page may request, by host name."""
 
     def open(self, context: Context) -> None:
-        """Bring the context to the start of the episode."""
+        """Load the first page of the episode."""
 
 
 class Episode:
@@ -51,7 +51,7 @@ class Episode:
     def __init__(self, start: Start, view: View, *, milliseconds: float, extra: str = "null") -> None:
         self.start = start
         self.view = view
-        self.milliseconds = milliseconds  # the page's time per command
+        self.milliseconds = milliseconds  # time by which the page's clock advances per command
         self.extra = extra
         self.commands: list[Command] = []
         self._lock = threading.RLock()
@@ -70,7 +70,7 @@ class Episode:
         return {"commands": list(self.commands), **{name: getattr(self, name) for name in names}}
 
     def perform(self, command: Command) -> PageState:
-        """Carry out a command and return the page afterwards; raise BadAction if the command is not possible."""
+        """Carry out a command and return the resulting page; raise BadAction if the command is not possible."""
         with self._lock:
             problem: list[BadAction] = []
 
@@ -88,7 +88,7 @@ class Episode:
             return self.state
 
     def release(self) -> None:
-        """Give the context back. The next use builds it again."""
+        """Return the context to the pool. The page is rebuilt if the episode is used again."""
         with self._lock:
             context = self._detach()
             if context is None:
@@ -142,7 +142,7 @@ class Episode:
         self.start.open(context)
         observe_start(self, context)
         for command in self.commands:
-            with suppress(BadAction):  # it was not possible in the first place either
+            with suppress(BadAction):  # the command was also impossible the first time
                 perform(context, command)
             self._observe(context)
         return context
@@ -161,7 +161,7 @@ class Episode:
 
 
 def observe_start(episode: Episode, context: Context) -> PageState:
-    """Observe the first page, once per context, since observing lets the page's time pass."""
+    """Observe the first page once per context, because every observation advances the page's clock."""
     if context.first is None:
         context.first = episode._observe(context)
     return context.first

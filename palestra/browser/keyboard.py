@@ -33,7 +33,7 @@ _NAMED = {  # lower-case name -> (key, code, key code, text)
 _COMMANDS = {
     "a": "selectAll",
     "z": "undo",
-}  # edit commands of Ctrl+A and so on, which the key events alone do not start
+}  # edit commands for Ctrl+A and similar keys, which key events alone do not trigger
 MAX_TYPED = 400  # longer texts are inserted at once instead of key by key
 
 
@@ -71,7 +71,7 @@ def parse_keys(combination: str) -> tuple[int, str]:
 
 
 def key_events(modifiers: int, key: str) -> Calls:
-    """Return the events that press and release a key, and its modifiers around it."""
+    """Return the events that press the modifiers and the key, and release them in reverse order."""
     if key.lower() in MODIFIERS:
         modifiers |= MODIFIERS[key.lower()]
         inner: Calls = []

@@ -1,6 +1,6 @@
-"""Program that starts a browser with fewer rights: `python launch.py READ WRITE USER NETWORK COMMAND...`.
+"""Program that starts a browser with fewer privileges: `python launch.py READ WRITE USER NETWORK COMMAND...`.
 
-It runs as a separate process before the browser replaces it, because the steps are not safe in a process with threads.
+It runs in a separate process, which the browser then replaces, because its steps are not safe in a threaded process.
 READ and WRITE are the ends of the DevTools pipes, which the browser expects as descriptors 3 and 4. USER is the user id
 to change to ("-" keeps it), and NETWORK is "none" for a network namespace without any connection.
 """

@@ -1,4 +1,4 @@
-"""Read a page as nodes and write it as WebArena's accessibility tree, as HTML, or as a screenshot with marks."""
+"""Read a page as nodes and format it as WebArena's accessibility tree, as HTML, or as a screenshot with marks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Form = Literal["axtree", "html", "screenshot"]
 FORMS: tuple[str, ...] = ("axtree", "html", "screenshot")
 MAX_REDIRECTS = 10
 MAX_NODES = 3000
-NAVIGATION_SECONDS = 2.0  # time for an announced navigation to begin
+NAVIGATION_SECONDS = 2.0  # maximum time to wait for an announced navigation to start
 MAX_CHARS = 60_000  # longer observations are cut
 ACTIVE_ROLES = frozenset(
     {
@@ -42,13 +42,13 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Settings that select the parts of a page to show and their form."""
+    """Settings that select which parts of a page are observed, and in which form."""
 
     form: Form = "axtree"
-    viewport_only: bool = False  # only what is visible without scrolling
-    coordinates: bool = False  # the position and size of every node
-    boxes: bool = False  # colored areas without content or role
-    marks: bool = True  # numbered boxes in screenshots
+    viewport_only: bool = False  # include only nodes that are visible without scrolling
+    coordinates: bool = False  # include the position and size of every node
+    boxes: bool = False  # include colored areas without content or role
+    marks: bool = True  # draw numbered boxes around the elements in screenshots
     hidden: tuple[str, ...] = ()  # CSS selectors of elements that are not part of the task
     clip: tuple[int, int] | None = None  # width and height of the screenshot, from the upper left corner
 
@@ -106,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def observe(context: Context, view: View, *, milliseconds: float, extra: str = "null") -> PageState:
-    """Let the page's time pass, wait for navigations, requests and new tabs, and return what is shown then.
+    """Advance the page's clock, wait for navigations, requests and new tabs, and return the resulting page.
 
     `extra` is a JavaScript expression whose value is returned as well.
     """

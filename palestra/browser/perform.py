@@ -1,4 +1,4 @@
-"""Carry out commands in a browser context with the events of a mouse and a keyboard."""
+"""Carry out commands in a browser context with mouse and keyboard events."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from palestra.browser.context import MAX_TABS, Context, quoted
 from palestra.browser.keyboard import Calls, key_events, parse_keys, text_events
 from palestra.browser.tab import Tab
 
-NAVIGATION_SECONDS = 2.0  # time for an announced navigation to begin
+NAVIGATION_SECONDS = 2.0  # maximum time to wait for an announced navigation to start
 DRAG_STEPS = 5
 OVERSHOOT = 4  # pixels
-PICKERS = frozenset({"date", "month", "week", "time", "datetime-local", "range", "color"})  # cannot be typed into
+PICKERS = frozenset({"date", "month", "week", "time", "datetime-local", "range", "color"})  # have no text field
 _SCROLLS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
 def perform(context: Context, command: Command) -> None:
-    """Carry out a command; raise BadAction if it is not possible, in which case nothing has happened."""
+    """Carry out a command; if it is not possible, raise BadAction and leave the page unchanged."""
     _PERFORM[command.name](context, *command.args)
 
 
@@ -213,7 +213,7 @@ def _history(context: Context, step: int) -> None:
 
 
 def _wait(context: Context, seconds: float = 1.0) -> None:
-    """Let more of the page's time pass than other actions do."""
+    """Advance the page's clock by `seconds`, in addition to the time that every action takes."""
     context.tab.evaluate(f"__palestra.advance({min(max(seconds, 0.0), 60.0) * 1000})")
 
 

@@ -1,4 +1,4 @@
-"""Share one browser between all environments in this process, and keep contexts that can be used again."""
+"""Share one browser between all environments in this process, and keep idle contexts for reuse."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from palestra.browser.sites import Site
 from palestra.errors import EnvFailed
 
 START_SECONDS = 60.0
-# Attach to every new tab, and let it wait until its scripts and interception are set up.
+# Attach to every new tab, and make it wait until its scripts and interception are set up.
 ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True, "filter": [{"type": "page"}]}
-MAX_IDLE = 6  # contexts that are kept for the next episodes
+MAX_IDLE = 6  # maximum number of idle contexts that are kept for later episodes
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +48,7 @@ class Browser:
 
 
 class BrowserPool:
-    """The browser of this process. It is started by the first environment that needs it, and replaced if it ends."""
+    """The browser of this process. It is started by the first environment that needs it, and replaced if it exits."""
 
     def __init__(self) -> None:
         self.browser: Browser | None = None
@@ -110,7 +110,7 @@ class BrowserPool:
             self._idle = [context for context in self._idle if context.usable]
             matching = [context for context in self._idle if context.label == label]
             if not matching and len(self._idle) < MAX_IDLE:
-                return None  # there is room for another warm page
+                return None  # a new context can be kept in addition to the idle ones
             context = matching[-1] if matching else self._idle[0] if self._idle else None
             if context is not None:
                 self._idle.remove(context)
@@ -130,7 +130,7 @@ class BrowserPool:
             context.close()
 
     def check(self) -> None:
-        """End the browser if it no longer answers, so that the next call starts another one."""
+        """End the browser if it no longer responds, so that the next call starts another one."""
         browser = self.browser
         if browser is None or not browser.alive:
             return

@@ -27,7 +27,7 @@ class BrowserProcess:
     """A browser with its DevTools pipes and a temporary profile, which `kill` removes.
 
     If this process is root, the browser runs as the user nobody, so that its own sandbox works; `sandboxed=False`
-    starts it with the rights of this process and without its sandbox.
+    starts it with the privileges of this process and without its sandbox.
     """
 
     def __init__(self, *, sandboxed: bool = True) -> None:
@@ -134,7 +134,7 @@ def _parent() -> Path:
 
 
 def _other_user() -> int | None:
-    """Return the id of the user that the browser changes to, or None if this process has no right to change it."""
+    """Return the id of the user that the browser runs as, or None if this process cannot change its user."""
     if os.geteuid() != 0:
         return None
     try:

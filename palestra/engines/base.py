@@ -59,7 +59,7 @@ class Sampling:
             raise BadValue(f"stop must be a tuple of non-empty strings, got {self.stop!r}")
 
     def of_request(self, *, max_tokens: int, seed: int | None) -> Sampling:
-        """Return these parameters with another length and seed. Several times as fast as `dataclasses.replace`."""
+        """Return a copy with another maximum length and seed. Several times as fast as `dataclasses.replace`."""
         return Sampling(
             max_tokens=max_tokens,
             temperature=self.temperature,

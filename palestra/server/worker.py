@@ -31,7 +31,7 @@ from palestra.workers.worker_setup import connect_to_parent, limit_memory, tune_
 MAX_TRACE = 4_000  # maximum number of characters in a traceback; the start is cut off
 MAX_ROWS = 1 << 16  # maximum size of the rows in a reply, in bytes
 INFINITY = float("inf")
-HIDDEN = "the server's log contains the message and the traceback"  # sent to remote clients instead
+HIDDEN = "the server's log contains the message and the traceback"  # sent instead of an exception's text
 
 # A command is a tuple (session key, kind, payload). Tuples are fast to pickle, and thousands of them are sent.
 MAKE, RESETS, STEPS, FORKS, RENDERS, SUGGEST_ACTION, DROP, ROW, ABANDON, PING, MANY, FAILURE = range(12)

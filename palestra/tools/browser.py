@@ -1,4 +1,4 @@
-"""Browser tool: the model looks at sites in a real browser while it works on another task."""
+"""Browser tool: the model uses sites in a real browser while it works on another task."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BrowsingStart:
 
 
 def make_site(place: str | int | Path) -> Site:
-    """Return the site in a folder or behind a port of this machine."""
+    """Return the site in a folder or on a port of this machine."""
     if isinstance(place, int):
         return PortSite(place)
     return FolderSite(place)

@@ -222,7 +222,7 @@ class Optimizer:
             part.state.clear()
 
     def reset_momentum(self) -> None:
-        """Set the momentum to zero and keep the running sizes of the gradient."""
+        """Set the momentum to zero, and keep the running averages of the squared gradient."""
         for part in self.parts:
             for state in part.state.values():
                 for name in MOMENTA & state.keys():

@@ -1,9 +1,9 @@
 """Causal attention within each document of a packed row, without masks.
 
 Linear layers process a packed row without padding. Attention kernels are fastest for causal attention over rectangular
-tensors, so documents of similar length are copied into one such tensor, padded on the right: with causal attention,
-no token sees the padding after it. A prefix that all documents share is stored once in the row and copied in front of
-each document. The copies cost little time compared with attention, and less than a kernel that supports masks.
+tensors, so documents of similar length are copied into one such tensor, padded on the right: with causal attention, no
+token attends to the padding after it. A prefix that all documents share is stored once in the row and copied in front
+of each document. The copies cost little time compared with attention, and less than a kernel that supports masks.
 """
 
 from __future__ import annotations

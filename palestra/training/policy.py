@@ -291,7 +291,7 @@ def load_policy(
         )
         if adapter is not None:
             adapters.load_lora(loaded, adapter)
-    # An engine with its own weights needs no copy beside the sharded model; LoRA and a reference model start from one.
+    # An engine with its own weights needs no full copy of the sharded model, but LoRA and a reference model do.
     remote = getattr(get_engine(config.sampling.engine), "starts_empty", False)
     copies = not remote or bool(config.model.lora_rank) or config.algorithm.needs_reference
     if several and sampler is None and copies:

@@ -33,7 +33,7 @@ def used_gpu_memory(device: torch.device) -> float | None:
 def throughput_metrics(
     trajectories: Sequence[Trajectory], updates: float, learning_seconds: float, memory: Sequence[float | None]
 ) -> dict[str, float]:
-    """Return the tokens learned per second in a step with `updates`, and the largest of its memory measurements."""
+    """Return the tokens learned per second, if the step made `updates`, and the largest of its memory measurements."""
     metrics: dict[str, float] = {}
     if updates:
         metrics["learned_tokens_per_second"] = learned_tokens(trajectories) / max(learning_seconds, 1e-9)

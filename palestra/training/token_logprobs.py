@@ -16,7 +16,7 @@ from palestra.training.fused_ops import can_compile, compiled
 
 LOGITS_BLOCK = 1 << 25  # maximum number of logits that are stored
 GPU_BLOCK = 1 << 29  # maximum number of logits per block on a GPU; larger ones are not faster
-GPU_BLOCK_FRACTION = 1 / 128  # the same, per byte of GPU memory
+GPU_BLOCK_FRACTION = 1 / 128  # maximum number of logits per block, per byte of GPU memory
 MIN_COMPILED_VOCABULARY = 16_384  # for a smaller vocabulary, compilation takes longer than it saves
 
 
@@ -32,7 +32,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """Return log-probs [N] and entropies [N] of the tokens predicted from the hidden states [N, width].
 
-    More than LOGITS_BLOCK logits are not stored for the backward pass but computed again, one block at a time.
+    If there are more than LOGITS_BLOCK logits, they are not stored for the backward pass but recomputed block by block.
     """
     if type(head) is nn.Linear and len(ids) * head.weight.shape[0] > LOGITS_BLOCK:
         options = (scaling, entropy and entropy_gradient, max(1, _block(hidden.device) // head.weight.shape[0]))
@@ -94,7 +94,7 @@ _compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
 
 
 def _fast(function: Callable[..., Any], like: Tensor) -> Callable[..., Any]:
-    """Return the function, compiled if that pays."""
+    """Return the function, compiled if that is faster."""
     if not (like.is_cuda and like.shape[0] >= MIN_COMPILED_VOCABULARY and can_compile()):
         return function
     if function not in _compiled:

@@ -132,7 +132,7 @@ class Trainer(ABC):
         """Run one step and return its metrics."""
 
     def state(self) -> dict[str, Any]:
-        """Return the state to save in a checkpoint besides weights, optimizer and step."""
+        """Return the state to save in a checkpoint in addition to weights, optimizer and step."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
 SWITCH_INTERVAL = 0.0005  # Python's thread switch interval in seconds while the engine uses a GPU
-SHORT_REPLY = 32  # tokens; the texts of shorter replies are kept
-MAX_TEXTS = 4096  # number of texts that are kept
+SHORT_REPLY = 32  # maximum number of tokens in a reply whose decoded text is cached
+MAX_TEXTS = 4096  # maximum number of cached texts
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
@@ -90,7 +90,7 @@ class LocalEngine(PolicyEngine):
         from palestra.engines.local.scheduler_selection import select_scheduler
 
         self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # their module imports torch
-        self._texts: dict[tuple[int, ...], str] = {}  # short replies that were decoded
+        self._texts: dict[tuple[int, ...], str] = {}  # decoded texts of short replies
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
@@ -285,7 +285,7 @@ class LocalEngine(PolicyEngine):
         )
 
     def _decode(self, ids: list[int]) -> str:
-        """Decode a reply. The texts of short replies are kept, because in many environments they occur often."""
+        """Decode a reply. The texts of short replies are cached, because in many environments they occur often."""
         if self.tokenizer is None:
             return ""
         if len(ids) > SHORT_REPLY:

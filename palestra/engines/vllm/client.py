@@ -14,7 +14,7 @@ from palestra.errors import BadValue, EngineFailed, ParsingFailed
 
 CONTROL_TIMEOUT = 1800.0  # seconds for one request that updates weights
 SAMPLING_TIMEOUT = 1800.0  # seconds for one reply
-HEALTH_TIMEOUT = 60.0  # seconds after which a server that accepts connections but does not answer is started again
+HEALTH_TIMEOUT = 60.0  # seconds after which a server that accepts connections but does not respond is restarted
 
 
 class Interrupted(NamedTuple):
@@ -59,7 +59,7 @@ class VLLMClient(OpenAIEngine):
         self.base_model = self.base_model or self.model
 
     async def sample(self, prompt: list[int], sampling: Sampling) -> ServerReply | Interrupted:
-        """Sample a reply, or return its first tokens if the server was paused meanwhile."""
+        """Sample a reply, or return its first tokens if the server is paused in the meantime."""
         await self.ready()
         if self._format is None:
             raise BadValue(f"{self.base_url} returns no token ids")
@@ -91,7 +91,7 @@ class VLLMClient(OpenAIEngine):
         return results
 
     async def healthy(self) -> bool:
-        """Return whether the server and its model process answer."""
+        """Return whether the server and its model process respond."""
         try:
             return (await self._health.send("/health")).ok
         except ParsingFailed:

@@ -33,8 +33,8 @@ class ServerSettings:
     max_running: int = 256
     max_context: int | None = None
     kv_cache_gb: float | None = None
-    colocate: bool = False  # the servers use the learner's GPU and free its memory during updates
-    arguments: tuple[str, ...] = ()  # further arguments of `vllm serve`
+    colocate: bool = False  # run the servers on the learner's GPU; they free their memory during updates
+    arguments: tuple[str, ...] = ()  # further arguments for `vllm serve`
 
     def __post_init__(self) -> None:
         if self.servers < 0:
@@ -120,7 +120,7 @@ class ServerSettings:
 
 
 def link_package(folder: Path) -> Path:
-    """Create a folder through which another environment can import Palestra and no other package of this one."""
+    """Create a folder from which another Python environment can import Palestra, but no other package of this one."""
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "palestra"
     link.unlink(missing_ok=True)
@@ -129,7 +129,7 @@ def link_package(folder: Path) -> Path:
 
 
 def write_model(model: Any, tokenizer: Any, folder: Path) -> Path:
-    """Write what a server loads at its start: configuration and tokenizer, and with LoRA the base model's weights."""
+    """Write the files that a server loads: configuration and tokenizer, and with LoRA the base model's weights."""
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.deepcopy(model.config)
     config.architectures = config.architectures or [type(model).__name__]  # transformers sets it with the weights

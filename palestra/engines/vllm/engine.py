@@ -47,8 +47,8 @@ class VLLMEngine(PolicyEngine):
     (for servers at `urls` without Palestra's worker extension), "nccl" or "ipc" (between GPUs). Only the engine with
     `publisher` sends weights and starts servers; in other processes it waits for them.
 
-    All requests of a conversation go to one server. If a server stops, it is started again up to `max_restarts` times,
-    and its conversations continue on the other servers. A weight update interrupts replies in progress; they continue
+    All requests in a conversation go to one server. A server that stops is restarted up to `max_restarts` times, and
+    its conversations continue on the other servers. A weight update interrupts replies in progress; they continue
     under the new weights from the tokens sampled so far, which are read again.
     """
 
@@ -117,14 +117,14 @@ class VLLMEngine(PolicyEngine):
         self._interrupted = False  # the servers were paused because replies were in progress
         self._asleep = False
         self._opened = asyncio.Event()  # set while requests may be sent: not paused, and weights were published
-        self._changed = asyncio.Condition()  # notified when a server goes up or cannot be started
+        self._changed = asyncio.Condition()  # notified when a server becomes available or cannot be started
         self._revivals: dict[str, asyncio.Task[None]] = {}
-        self._lost: dict[str, EngineFailed] = {}  # servers that could not be started again
+        self._lost: dict[str, EngineFailed] = {}  # servers that could not be restarted
 
     # Life cycle
 
     async def ready(self) -> None:
-        """Start the servers, or wait until they answer. Idempotent."""
+        """Start the servers, or wait until they respond. Idempotent."""
         if self.servers:
             return
         if self._publisher and self._own:
@@ -265,7 +265,7 @@ class VLLMEngine(PolicyEngine):
         return await (await self._choose(None)).client.score(ids)
 
     async def _choose(self, conversation: Hashable | None) -> VLLMServer:
-        """Return the server for a request; wait while every server is being started again."""
+        """Return the server for a request; wait while all servers are being restarted."""
         await self.ready()
         while (server := self._router.choose(conversation)) is None:
             if len(self._lost) == len(self.servers):
@@ -274,17 +274,17 @@ class VLLMEngine(PolicyEngine):
                 await self._changed.wait()
         return server
 
-    # Servers that stop
+    # Restarting servers
 
     async def _report_failure(self, server: VLLMServer) -> int:
-        """Start a server again that does not answer; return 1 if it does answer, so that the request itself failed."""
+        """Restart a server that does not respond. Return 1 if it responds and only the request failed, else 0."""
         if server.up and await server.client.healthy():
             return 1
         self._revive(server)
         return 0
 
     def _revive(self, server: VLLMServer) -> None:
-        """Start a server again in the background. Its conversations move to other servers meanwhile."""
+        """Restart a server in the background. In the meantime, its conversations move to other servers."""
         server.up = False
         task = self._revivals.get(server.url)
         if task is None or task.done():
@@ -308,7 +308,7 @@ class VLLMEngine(PolicyEngine):
             self._changed.notify_all()
 
     async def _bring_up(self, server: VLLMServer) -> None:
-        """Give a server the latest weights, again if newer ones are published meanwhile."""
+        """Send the latest weights to a server, and again if newer ones are published in the meantime."""
         version = 0
         while version != self.version:
             version = self.version
@@ -338,7 +338,7 @@ class VLLMEngine(PolicyEngine):
             self._opened.set()
 
     async def _update_all(self, version: int) -> None:
-        """Update every server that is running; a server that fails meanwhile is started again with the new weights."""
+        """Update every server that is running; a server that fails is restarted with the new weights."""
         waiting = [server for server in self.servers if server.url not in self._revivals_running()]
         outcomes = await asyncio.gather(*(self._apply(server, version) for server in waiting), return_exceptions=True)
         for server, outcome in zip(waiting, outcomes, strict=True):

@@ -1,7 +1,7 @@
-"""Transfers between GPUs (NCCL, CUDA IPC) and sleep mode, written against the documented API of vLLM 0.32.
+"""Transfers between GPUs (NCCL, CUDA IPC) and sleep mode, according to the documented API of vLLM 0.32.
 
-Palestra's tests have no GPU with vLLM, so nothing in this file has been run by us. The check after every update applies
-to these transfers, too, and stops a run whose servers do not compute the learner's log-probabilities.
+Nothing in this file has been tested, because no machine with vLLM and a GPU was available. The check after every update
+also applies to these transfers, and stops a run whose servers compute other log-probabilities than the learner.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class GpuTransfer(WeightTransfer):
     """Sends weights from the learner's GPU: by NCCL broadcast to other GPUs, or by CUDA IPC on the same GPU.
 
     The trainer's environment must contain vLLM, whose trainer-side classes open the connection. There is one connection
-    per server, which is opened again after a restart.
+    per server, which is reopened after a restart.
     """
 
     name = "gpu"

@@ -1,4 +1,4 @@
-"""Assign conversations to servers: every request of a conversation goes to one server, whose prefix cache it fills."""
+"""Assign conversations to servers: all requests in a conversation go to one server, which caches their prefix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Server)
 
 
 class Router(Generic[S]):
-    """Sticky routing: a new conversation goes to the server with the fewest, and moves only if its server is down."""
+    """Sticky routing: a conversation starts on the server with the fewest of them, and moves only if that is down."""
 
     def __init__(self, servers: Sequence[S]) -> None:
         self._servers = list(servers)

@@ -22,9 +22,9 @@ LOG_TAIL = 3000  # characters of a server's log in an error message
 
 
 class VLLMServer:
-    """A vLLM server at `client.base_url`. With a `command`, this object starts it, and the server ends with it.
+    """A vLLM server at `client.base_url`. With a `command`, this object starts and stops the server.
 
-    `up` is True while the server has the current weights and answers requests.
+    `up` is True while the server has the current weights and responds to requests.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class VLLMServer:
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Start the server if this object owns it, and wait until it answers."""
+        """Start the server if this object owns it, and wait until it responds."""
         if self.owned and self._process is None:
             self._spawn()
         await self._wait_until_healthy()
         await self.client.ready()
 
     async def restart(self) -> None:
-        """Start the server again if this object owns it; otherwise wait until it answers again."""
+        """Restart the server if this object owns it; otherwise wait until it responds again."""
         self.up = False
         self.restarts += 1
         if self.owned:
@@ -104,7 +104,7 @@ class VLLMServer:
                 stdin=subprocess.PIPE,  # closes when this process exits, which ends the server
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that its workers end with it
+                start_new_session=True,  # so that its workers can be killed with it
             )
 
     async def _wait_until_healthy(self) -> None:

@@ -1,7 +1,7 @@
 """Update the weights of vLLM servers: through files, by reloading a checkpoint, or by loading a LoRA adapter.
 
-Every method has two parts: `prepare` writes what a version needs once, and `apply` makes one server use it. A server
-that starts later applies the latest version. Transfers between GPUs are in `gpu.py`.
+Every method has two parts: `prepare` writes the data for a version once, and `apply` makes one server use it. The
+latest version is applied to a server that starts later. Transfers between GPUs are in `gpu.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WeightTransfer(ABC):
         """Make one paused server use the weights of `version`, the latest that was prepared."""
 
     def finished(self, version: int) -> None:
-        """Delete what only versions before `version` needed."""
+        """Delete the data of all versions before `version`."""
 
     def close(self) -> None:
         """Delete everything."""
@@ -102,7 +102,7 @@ class ReloadTransfer(_StoredTransfer):
 
 
 class LoraTransfer(_StoredTransfer):
-    """Adapters loaded at run time. Every version has its own name, so that no cached prefix of another one is used."""
+    """Adapters loaded at run time. Every version has its own name, so that no other version's cached prefix is used."""
 
     name = "lora"
 

@@ -82,7 +82,7 @@ def _device(module: Any) -> Any:
 
 @dataclass
 class FileInitInfo:
-    """Argument of /init_weight_transfer_engine: none."""
+    """Argument of /init_weight_transfer_engine, which has no fields."""
 
 
 @dataclass

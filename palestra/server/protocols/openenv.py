@@ -1,8 +1,8 @@
 """Serve each environment over OpenEnv's protocol: `/openenv/ID/reset`, `step` and so on, and the WebSocket `ws`.
 
-OpenEnv's own client works unchanged. There are three differences from OpenEnv's server. Over plain HTTP, an episode
-continues across requests and is identified by `episode_id`, which may be omitted for one episode per client. A step
-that is retried with the same `request_id` is executed only once. Seeds are not ignored.
+OpenEnv's own client works unchanged. These are the main differences from OpenEnv's server: over plain HTTP, an episode
+continues across requests and is identified by `episode_id`, which may be omitted for one episode per client; a step
+that is retried with the same `request_id` is executed only once; and the seed passed to `reset` determines the episode.
 """
 
 from __future__ import annotations

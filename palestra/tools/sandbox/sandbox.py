@@ -120,8 +120,8 @@ class Sandbox:
 
         Each run has its own process, namespaces, directory and `limits`, and nothing that it leaves behind is visible
         to the next. With `stop`, no more inputs are run after one for which the program fails or exceeds a limit.
-        `peer` is the code of a second program that runs beside each run, isolated from it and connected to it only by a
-        socket, which is file descriptor 4 in both.
+        `peer` is the code of a second program that runs at the same time as each run. The two programs are isolated
+        from each other and connected only by a socket, which is file descriptor 4 in both.
         """
         warm, limits = self._checked(code), limits or self.limits
         results: list[Result] = []

@@ -58,7 +58,7 @@ def page(record: RunRecord, episodes: Sequence[Trajectory] = ()) -> str:
 
 
 def _evaluation_tasks(record: RunRecord) -> str:
-    """Return "held-out tasks", or what the evaluations play in environments with few tasks."""
+    """Return "held-out tasks", or a description of the evaluated tasks in environments with few tasks."""
     return describe_tasks(record.evaluations[-1]) if record.evaluations else "held-out tasks"
 
 

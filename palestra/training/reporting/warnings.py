@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 EDGE = 3  # number of steps at the start and at the end of a run whose means are compared
 RECENT = 10  # number of recent steps in which an event is counted
-MIN_EVENTS = 5  # number of recent steps with an event from which it is reported
+MIN_EVENTS = 5  # minimum number of recent steps with an event for a warning
 MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length
 MIN_ENTROPY = 0.1  # entropy, as a fraction of the initial one, below which a policy has stopped exploring
 SOLVED = 0.5  # success rate above which a low entropy is no problem
@@ -23,7 +23,7 @@ MAX_KL = 1.0  # KL per token of a step, in nats
 
 
 class Warnings:
-    """Checks the metrics after each step; every warning is given once."""
+    """Checks the metrics after each step; every warning is returned once."""
 
     def __init__(self, config: TrainConfig) -> None:
         self._config = config

@@ -94,8 +94,8 @@ class BlockManager:
     def register(self, content: int, pages: Sequence[int], ids: bytes) -> tuple[int, list[int]]:
         """Let other sequences use full pages, which hold `ids` and follow the page whose content id is `content`.
 
-        Returns the content id of the last page, and the pages under which the content is found: other pages if they
-        were registered with the same content before.
+        Returns the content id of the last page, and for each page the page that is registered for its content: an
+        older one if another sequence has registered the same content before.
         """
         found: list[int] = []
         for at, page in enumerate(pages):

@@ -23,7 +23,7 @@ from palestra.engines.local.paged.transfers import RING, DeviceInput, HostRing
 
 Ints = NDArray[np.int32]
 
-DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # then every 128
+DECODE_BUCKETS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512)  # then multiples of 128
 PREFILL_BUCKETS = [64, 128, 256, 512, 1024, 2048, 4096]  # tokens; larger prefills keep the GPU busy without a graph
 SMALL_PREFILL_BUCKETS = [*PREFILL_BUCKETS, 8192, 16_384, 32_768, 65_536]  # for small models
 SMALL_MODEL = 100_000_000  # parameters
@@ -68,7 +68,7 @@ class Flight:
 
 
 class PagedRunner:
-    """Runs a `PagedModel` for up to `slots` sequences of up to `max_context` tokens."""
+    """Runs a `PagedModel` for up to `slots` sequences of up to `max_pages` pages."""
 
     name = "paged"
 

@@ -27,7 +27,7 @@ MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, bec
 # Maximum seconds for which the device waits for expected requests. With a small model the host is the bottleneck, so
 # fewer, larger steps are faster.
 MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
-MAX_CONVERSATIONS = 32_768  # conversations whose pages are remembered, unless they are forgotten before
+MAX_CONVERSATIONS = 32_768  # maximum number of idle conversations whose pages are tracked
 FEW_PROMPTS = 16  # new prompts are few if there is less than one per this many decoding sequences
 
 
@@ -187,7 +187,7 @@ class PagedScheduler:
         self._admit(version, prefill)
         ending = [each.slot for each in prefill.sampling]
         self._length[ending] = [len(each.request.ids) + 1 for each in prefill.sampling]
-        decoding = self._decoding_slots()  # slots, including those whose prefill ends in this step
+        decoding = self._decoding_slots()  # includes the slots whose prefill ends in this step
         if not prefill.chunks and not len(decoding):
             return None
         states = state_rows(prefill.sampling)
@@ -378,7 +378,7 @@ class PagedScheduler:
         self._generation[slots] += 1
 
     def _register(self, sequence: RunningSequence, tokens: int) -> None:
-        """Make a sequence's full pages among its first `tokens` tokens available to others."""
+        """Make the full pages of a sequence's first `tokens` tokens available to other sequences."""
         registered, full = len(sequence.found), tokens // PAGE
         if full > registered:
             ids = sequence.ids[PAGE_BYTES * registered : PAGE_BYTES * full]

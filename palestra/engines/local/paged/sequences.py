@@ -39,14 +39,14 @@ class RunningSequence:
     ) -> None:
         self.request = request
         self.slot = slot
-        self.ids = ids  # the ids at admission as 32-bit integers; all ids after the end
+        self.ids = ids  # the ids at admission as 32-bit integers; after the request has ended, all of its ids
         self.pages = shared + new
         # Leading tokens whose keys and values are stored, or will be by a launched step.
         self.computed = len(shared) * PAGE
         # Pages under which other sequences find this sequence's content: its own, or those of a sequence that had the
         # same content first.
         self.found = shared
-        self.content = content  # content id of the last of them
+        self.content = content  # content id of the last page in `found`
 
     def all_ids(self) -> bytes:
         """Return all ids of the request, whose tokens must have been flushed."""

@@ -38,7 +38,7 @@ class HostRing:
 class DeviceInput:
     """Input arrays on the device. A copy into it waits for the steps that read it, since all run in one stream.
 
-    Views are kept, because every torch call may have to wait for the event loop to release Python's lock.
+    Views are cached, because every torch call may have to wait until the event loop releases the GIL.
     """
 
     def __init__(self, device: torch.device, size: int) -> None:

@@ -2,9 +2,10 @@
 
 The supervisor is forked from the template and keeps its privileges. It never runs or parses the program: the code and
 the inputs are bytes that it passes on, and the outputs are bytes that it copies to the result file. Each process has
-its own namespaces, user and empty directory, so it cannot see the supervisor or leave anything to the next process.
-A batch may name a second program, the peer. It runs beside the program for each input, equally confined and invisible
-to it, and they are connected only by a socket.
+its own namespaces, user and empty directory, so it cannot access the supervisor or leave anything to the next process.
+
+A batch may contain a second program, the peer. For each input, it runs at the same time as the program and is confined
+in the same way. The two processes are connected only by a socket and cannot access each other otherwise.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class BatchSupervisor:
         self._error_reader, self._error_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self, job: int, results: int) -> None:
-        """Run all inputs in the file `job`, and append an ENTRY with the outputs to the file `results` for each."""
+        """Run the program with each input in the file `job`, and append an ENTRY with its outputs to `results`."""
         data = memoryview(os.pread(job, os.fstat(job).st_size, 0))
         at = BATCH_HEADER.size + BATCH_HEADER.unpack_from(data)[0]
         description = json.loads(bytes(data[BATCH_HEADER.size : at]))
@@ -203,7 +204,7 @@ class BatchSupervisor:
 class _Process:
     """Files of one program, and its process once it is started.
 
-    The files are not used again for another program: they would keep flags and permissions that a program has set.
+    The files are not reused for another program, because they would keep flags and permissions that a program has set.
     """
 
     def __init__(self, stdin: bytes, link: socket.socket | None) -> None:

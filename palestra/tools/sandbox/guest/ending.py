@@ -1,9 +1,9 @@
 """Determine why a program was killed with SIGKILL: by a limit, by itself, or from outside the sandbox.
 
-A kill from outside, for example by the kernel's out-of-memory killer, is not the program's failure. With namespaces, it
-is certain: a program is process 1 of its namespace, so it cannot kill itself, and the system call filter refuses the
-two ways around this. Without namespaces or without the filter, a program can kill itself, so a kill counts as one from
-outside only if the out-of-memory killer was active.
+A kill from outside, for example by the kernel's out-of-memory killer, is not the program's failure. With namespaces, a
+program is process 1 of its namespace and cannot kill itself, since the system call filter blocks the two ways to do so
+(`seccomp.py`). A kill without an exceeded limit then certainly came from outside. Without namespaces or without the
+filter, a program can kill itself, so a kill counts as one from outside only if the out-of-memory killer was active.
 """
 
 from __future__ import annotations

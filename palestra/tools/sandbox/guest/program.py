@@ -17,10 +17,10 @@ _LIMITS = {errno.ENOSPC: "disk", errno.EDQUOT: "disk", errno.EFBIG: "disk"}
 
 
 class ProgramRunner:
-    """A `__main__` module in which one program or several cells are executed."""
+    """Executes one program or several cells in a new `__main__` module."""
 
     def __init__(self, *, echo: bool, brief: bool) -> None:
-        """Create the module.
+        """Create the `__main__` module.
 
         `echo` prints the value of a trailing expression. `brief` limits tracebacks to the program's own lines.
         """

@@ -136,7 +136,7 @@ def _rules(column: int) -> dict[int, _Code]:
 
 
 def _search(rules: list[tuple[int, _Code]]) -> _Code:
-    """Return a binary search for the call number, because the kernel evaluates a new filter for every number."""
+    """Return a binary search, which is fast to install: the kernel evaluates a new filter for every call number."""
     if len(rules) == 1:
         number, code = rules[0]
         return [(_JUMP_IF_EQUAL, 0, len(code), number), *code, (_RETURN, 0, 0, _ALLOW)]
