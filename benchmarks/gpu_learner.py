@@ -1,4 +1,4 @@
-"""Measure a training step on a GPU: packed and padded micro-batches, beside a bare Hugging Face forward and backward.
+"""Measure a training step on a GPU with packed and padded micro-batches, and transformers' forward and backward pass.
 
 Models have random weights in Qwen3 shapes; conversations are random tokens in turns of 256. Prints a Markdown table per
 section and writes all numbers to `--out`. `--device cpu --shapes tiny` runs the same code with a tiny model, without

@@ -4,8 +4,8 @@
 
 Every shape trains on GuessTheNumber-hard with ReBN through the synchronous trainer. The weights are random, and random
 actions replace the replies, which would lose in the first turn. The phases and rates are the trainer's own metrics. The
-first step captures CUDA graphs and compiles kernels, so the table contains the medians of the later steps. `sampling`
-of 1,024 episodes with the 1M shape is to take at most 0.5 s. `--device cpu --shapes tiny` runs the same code without
+first step captures CUDA graphs and compiles kernels, so the table contains the medians of the later steps. Target:
+sampling 1,024 episodes with the 1M shape takes at most 0.5 s. `--device cpu --shapes tiny` runs the same code without
 meaningful timings.
 """
 

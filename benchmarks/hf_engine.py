@@ -38,7 +38,7 @@ def conversations(count: int, turns: int, vocabulary: int, seed: int = 0) -> lis
 
 
 def make_model(layers: int, hidden: int, heads: int, kv_heads: int, vocabulary: int) -> Any:
-    """Create a random Qwen3 model, by default with 1M parameters."""
+    """Create a Qwen3 model of this shape with random weights."""
     import torch
     import transformers
 

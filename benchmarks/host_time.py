@@ -1,9 +1,9 @@
-"""Measure the CPU time of rollouts outside the model: per turn and per sampled token, beside a bare loop.
+"""Measure the CPU time of rollouts outside the model per turn and per sampled token, compared with a bare loop.
 
     python benchmarks/host_time.py [--episodes 256] [--rounds 5] [--json]
 
-On a GPU with a small model, rollouts are limited by Python. Here the device is replaced with a runner that replies at
-once, so that only the host's work is measured: environments, agents, tokenizer, event loop and the paged scheduler. The
+On a GPU with a small model, rollouts are limited by Python. Here the device is replaced with a runner that replies
+immediately, so that only the host's work is measured: environments, agents, tokenizer, event loop and scheduler. The
 bare loop plays the same games with the same runner: it calls `env.step`, encodes each observation with the chat
 template's markup, appends ids to a list and decodes each reply, for all episodes at once and without trajectories. Both
 sides take turns in one process. The time per token is the difference between long and short replies.

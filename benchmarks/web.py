@@ -3,9 +3,9 @@
     python benchmarks/web.py [--seconds 10] [--envs 8] [--chaos 1000] [--peer PYTHON]
 
 `--peer` is the Python interpreter of a virtual environment with `browsergym-miniwob`, whose steps per second on the
-same task are measured in the same run; without it, that figure is left out. Bars (exit code 1 if one is missed): at
-least 20 times BrowserGym's steps per second with one env, less than 60 MB per env with 8 envs in one browser, and with
-`--chaos` no episode that is lost, scored differently than without kills, or leaves a process or folder behind.
+same task are measured in the same run; without it, this comparison is omitted. Targets (exit code 1 if one is missed):
+at least 20 times BrowserGym's steps per second with one env, less than 60 MB per env with 8 envs in one browser, and,
+with `--chaos`, no episode that is lost, scored differently than without kills, or leaves a process or folder behind.
 """
 
 from __future__ import annotations

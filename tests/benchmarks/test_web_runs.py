@@ -13,7 +13,7 @@ WEB = Path(__file__).parents[2] / "benchmarks" / "web.py"
 def test_the_web_benchmark_runs() -> None:
     command = [sys.executable, str(WEB), "--seconds", "0.1", "--envs", "1", "--chaos", "16"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1), done.stderr  # 1: the memory of a single env is not what the bar is about
+    assert done.returncode in (0, 1), done.stderr  # 1: the memory target does not apply to a single env
     figures = json.loads(done.stdout)
     assert figures["one_env"]["steps_per_second"] > 0
     assert {name: figures["chaos"][name] for name in ("lost", "scored_differently")} == {

@@ -1,4 +1,4 @@
-"""Both action grammars are parsed into the same commands, and mistakes are explained."""
+"""Test that both action grammars are parsed into the same commands, and that mistakes are explained."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_both_grammars(webarena: str, browsergym: str, command: Command) -> None
 @pytest.mark.parametrize(
     ("reply", "command"),
     [
-        ("type [7] [blue kayak]", Command("type", (7, "blue kayak"))),  # Enter is pressed unless the action says [0]
+        ("type [7] [blue kayak]", Command("type", (7, "blue kayak"))),  # presses Enter, unless [0] follows
         ("type [164] [a [b] c] [1]", Command("type", (164, "a [b] c", True))),
         ("scroll [direction=down]", Command("scroll", ("down",))),
         ("scroll(0, 200)", Command("scroll_by", (0.0, 200.0))),

@@ -1,4 +1,4 @@
-"""Pages, tabs, input and isolation in a real browser."""
+"""Test pages, tabs, input and isolation in a real browser."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_failed_start_leaves_no_folder(options: list[str], tmp_path: Path) -> No
     out = tmp_path / "run"
     assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(out), "--quiet", *options]) == 2
     assert not out.exists()
-    out.mkdir()  # a folder of the user's is kept
+    out.mkdir()  # an existing folder is preserved
     assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--out", str(out), "--quiet", *options]) == 2
     assert out.exists()
 

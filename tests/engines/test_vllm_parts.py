@@ -39,7 +39,7 @@ def test_conversations_stay_on_their_server_and_move_if_it_stops() -> None:
     servers[0].up = False
     assert all(router.choose(f"talk {n}") is servers[1] for n in range(6))
     servers[0].up = True
-    assert all(router.choose(f"talk {n}") is servers[1] for n in range(6))  # its prefix cache is there now
+    assert all(router.choose(f"talk {n}") is servers[1] for n in range(6))  # this server now has the cached prefix
     assert router.choose("new") is servers[0]
     servers[0].up = servers[1].up = False
     assert router.choose("talk 0") is None

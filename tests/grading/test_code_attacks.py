@@ -82,7 +82,7 @@ for pid in filter(str.isdigit, os.listdir("/proc")):
 
 @pytest.mark.parametrize("unprivileged", [False, True])
 def test_no_other_process_is_reachable(unprivileged: bool) -> None:
-    """Check that a submission cannot see or write to the process that reports the results of a batch."""
+    """Check that a submission cannot find or write to the process that reports the results of a batch."""
     script = f"""
 from palestra.grading import grade_code
 tests = {{"inputs": ["1", "2", "3"], "outputs": ["1", "2", "no"]}}

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # psutil has no type hints
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -51,7 +51,7 @@ def test_right_logprobs_have_a_kl_of_zero() -> None:
     "change",
     [
         lambda logprobs: [value - 1.0 for value in logprobs],
-        lambda logprobs: [value / 2 for value in logprobs],  # of another temperature
+        lambda logprobs: [value / 2 for value in logprobs],  # at another temperature
         lambda logprobs: [-3.0 - 0.1 * place for place, _ in enumerate(logprobs)],
     ],
     ids=["offset", "temperature", "other"],

@@ -1,4 +1,4 @@
-"""Test what keeps a run stable: the size of updates, KL limits, the adaptive learning rate and the entropy bonus."""
+"""Test the limits that keep a run stable: update size, KL limits, adaptive learning rate and entropy bonus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the warnings about runs that go wrong, each on a run that was made to go wrong in that way."""
+"""Test each warning on a training run that is configured to have the problem that the warning reports."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ async def check_corruption(engine: VLLMEngine, model: Any) -> None:
 
 
 async def check_tied_reload(engine: VLLMEngine, model: Any) -> None:
-    """Check that vLLM's reload_weights, which forgets a tied output layer on a CPU, is detected and named."""
+    """Check that an outdated tied output layer, which vLLM's reload_weights leaves on a CPU, is detected and named."""
     nudge(model, 11)
     await publish_with(engine, ReloadTransfer(engine.folder / "weights"), model)
     with pytest.raises(EngineFailed, match=r"lm_head[.]weight \(tied to model[.]embed_tokens[.]weight\)\. The last"):

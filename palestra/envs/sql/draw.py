@@ -41,15 +41,15 @@ class Draw:
         return self.rng.sample(range(_FIRST_KEY, _FIRST_KEY + 4 * count), count)
 
     def integer(self, low: int, high: int, step: int = 1) -> int:
-        """Return a multiple of `step` from `low * step` to `high * step`."""
+        """Return a random multiple of `step` from `low * step` to `high * step`."""
         return (low + int(self.random() * (high - low + 1))) * step
 
     def choice(self, values: Sequence[T]) -> T:
-        """Return one of the values. Pass the same object in repeated calls, because `EdgeDraw` caches by identity."""
+        """Return a random value. Pass the same object in repeated calls, because `EdgeDraw` caches by identity."""
         return values[int(self.random() * len(values))]
 
     def sample(self, values: Sequence[T], count: int) -> list[T]:
-        """Return the values at `count` distinct positions."""
+        """Return the values at `count` distinct random positions."""
         total, random = len(values), self.random
         if count > 6 or total < 3 * count:
             return self.rng.sample(values, count)

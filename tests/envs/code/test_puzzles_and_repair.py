@@ -64,7 +64,7 @@ def test_the_buggy_program_fails_as_stated(level: str) -> None:
 
 
 def test_every_bug_counts() -> None:
-    """Each bug changes the program, both alone and in combination with others."""
+    """Check that each bug changes the program, both alone and in combination with others."""
     loop = "for x in xs:\n        if x > 2 and x < 9:\n            total += x * 2"
     source = f"def solve(xs):\n    total = 0\n    {loop}\n    return total"
     tree = ast.parse(source)

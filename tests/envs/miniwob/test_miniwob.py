@@ -1,4 +1,4 @@
-"""MiniWoB tasks: rewards, observations, options, and recovery from crashes of the browser."""
+"""Test MiniWoB tasks: rewards, observations, options, and recovery after browser crashes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from palestra.errors import BadValue
 
 
 def play(env: palestra.Env, seed: int, *, kill_before: int | None = None) -> list[Any]:
-    """Play an episode with the expert and return everything that it showed."""
+    """Play an episode with the expert; return its prompt, actions, observations, rewards and flags."""
     shown: list[Any] = [env.reset(seed=seed)[0]]
     for turn in range(env.max_turns or 0):
         action = env.expert_action()
@@ -48,7 +48,7 @@ def test_names_and_ids() -> None:
 
 
 def test_success_needs_the_full_reward() -> None:
-    """An empty submit in a page with partial rewards is not a success, as it is in other suites."""
+    """Check that submitting an empty form, which earns a partial reward, is not a success, unlike in other suites."""
     with palestra.make("miniwob:EnterText-v0") as env:
         env.reset(seed=1)
         submit = next(node.number for node in env.unwrapped.state.nodes if node.name == "Submit")  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def test_seeds_with_the_same_page_are_the_same_task() -> None:
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
-    """After the process has ended, also by SIGKILL, its browser ends; a later process removes the profile."""
+    """Check that the browser exits with its process, even after SIGKILL, and that its profile is removed later."""
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         _check_that_nothing_is_left_behind(Path(short))
     long = tmp_path / ("long" * 20)  # the paths of sockets in this folder would be too long

@@ -179,7 +179,7 @@ def test_feedback_of_agentgym_hides_recipes() -> None:
         ("craft 1 oak log using 1 stick", "Could not find a valid recipe for oak log"),
         ("get 2 oak log", "Got 2 oak log."),
         ("craft 1 oak sign using 2 oak log", "Could not find a valid recipe for oak sign"),
-        ("craft 8 oak planks using 2 oak log", "Could not find a valid recipe for oak planks"),  # one at a time
+        ("craft 8 oak planks using 2 oak log", "Could not find a valid recipe for oak planks"),  # two at once
         ("craft 4 oak planks using 1 oak log", "Crafted 4 oak planks."),
     ):
         assert env.step(action).observation == reply

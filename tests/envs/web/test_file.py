@@ -1,4 +1,4 @@
-"""web:File-v0 on a static site and on an application with a database, and the browser tool."""
+"""Test web:File-v0 on a static site and on an application with a database, and the browser tool."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_an_application_starts_with_fresh_data(tmp_path: Path) -> None:
     (tmp_path / "tasks.json").write_text(json.dumps(NOTE))
     command = f"{sys.executable} {tmp_path}/app.py {{port}}"
     with palestra.make("web:File-v0", tasks=str(tmp_path / "tasks.json"), command=command, data=str(data)) as env:
-        for text, expected in (("milk", 1.0), ("soap", 0.0)):  # the second episode does not see the first one's note
+        for text, expected in (("milk", 1.0), ("soap", 0.0)):  # the first episode's note is not in the second
             observation, _ = env.reset(seed=1)
             assert "milk" not in str(observation).partition("Task:")[2].partition("\n")[2]
             field = number(observation, "textbox 'Note'")
