@@ -61,7 +61,7 @@ def measure(env_id: str, player: Player, *, seeds: int, seconds: float) -> dict[
 
 
 def table_entry(env_id: str, *, seeds: int, seconds: float) -> str:
-    """Return the rates of the echo and constant players as an entry for `with_rates`."""
+    """Return the rates of the echo and constant players as a catalog entry."""
     rows = [measure(env_id, player, seeds=seeds, seconds=seconds) for player in ("echo", "constant")]
     rates = [0.0 if row is None else round(row["solved"] / row["episodes"], 3) for row in rows]
     reason = palestra.get_spec(env_id).rates_reason

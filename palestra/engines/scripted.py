@@ -145,7 +145,7 @@ class ScriptedEngine(Engine):
     def _script(self, key: Hashable | None) -> Script:
         if isinstance(self._reply, Mapping):
             if key not in self._reply:
-                raise BadValue(f"no script for conversation {key!r}; there are {len(self._reply)}")
+                raise BadValue(f"no script for conversation {key!r} among {len(self._reply)} scripts")
             return _check_script(self._reply[key])
         reply = self._reply
         if not self._by_conversation or not callable(reply):

@@ -73,11 +73,11 @@ def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values()):
-        raise BadValue("its keyword arguments are not numbers, and other values are not accepted from a file")
+        raise BadValue("the episode's keyword arguments are not all numbers, and a replay accepts no other values")
     turns = data["turns"][:MOST]
     seed = data.get("seed")
     if not isinstance(seed, int):
-        raise BadValue("its seed is unknown")
+        raise BadValue("the episode's seed is unknown")
     shown = [turn["observation"] for turn in turns] + [data["final_observation"]]
     env = make(get_registered_spec(data["env_id"]).id, **kwargs)
     try:
