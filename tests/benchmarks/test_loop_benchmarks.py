@@ -32,3 +32,12 @@ def test_the_loop_reports_rates_and_phases(tmp_path: Path) -> None:
     (row,) = json.loads((tmp_path / "out.json").read_text())
     assert row["learned tokens/s"] > row["sampled tokens/s"] > 0
     assert row["sampling %"] + row["learning %"] == pytest.approx(100)
+
+
+@pytest.mark.slow
+def test_the_check_of_cuda_streams_runs_without_them() -> None:
+    options = ["--device", "cpu", "--size", "0.1M", "--rounds", "1"]
+    done = warm_process.run([sys.executable, str(BENCHMARKS / "gpu_races.py"), *options], capture_output=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert (report["failed_self_checks"], report["wrong_replies"]) == (0, 0)

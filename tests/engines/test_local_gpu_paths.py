@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Any
 
 import peft
@@ -15,6 +16,7 @@ from palestra.engines import Completion, Sampling
 from palestra.engines.local import runner
 from palestra.engines.local.engine import LocalEngine
 from palestra.engines.local.paged import reference
+from palestra.engines.local.paged.reference import apply_updates, decode_attention
 from palestra.errors import EngineFailed
 from tests.engines.test_local_architectures import (
     ARCHITECTURES,
@@ -81,13 +83,22 @@ def test_unsupported_models_fall_back_with_one_warning(caplog: pytest.LogCapture
     assert "GemmaForCausalLM does not use the paged runner" in message
 
 
-def test_self_check_rejects_wrong_kernels(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    attention = reference.decode_attention
+def scaled_attention(*arguments: Any) -> torch.Tensor:
+    return decode_attention(*arguments) * 1.1
 
-    def wrong(*arguments: Any) -> torch.Tensor:
-        return attention(*arguments) * 1.1
 
-    monkeypatch.setattr(reference, "decode_attention", wrong)
+def lost_block_tables(updates: torch.Tensor, pages: int, tables: torch.Tensor, state: torch.Tensor) -> None:
+    apply_updates(updates, pages, tables, state)
+    tables.zero_()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wrong"), [("decode_attention", scaled_attention), ("apply_updates", lost_block_tables)]
+)
+def test_self_check_rejects_wrong_kernels(
+    kernel: str, wrong: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reference, kernel, wrong)
 
     async def run() -> None:
         async with LocalEngine(qwen3(), threads=1) as engine:

@@ -93,10 +93,10 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
             expected = model(input_ids=sequence[None], use_cache=False).logits[0].float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
+    kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
     if any(layer.experts is not None for layer in paged.layers):
         _try_step(runner)
     memory.close()
-    kl = total.item() / ids.numel()
     tf32 = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
     limit = MAX_KL if paged.dtype == torch.float32 and not tf32 else MAX_KL_LOW_PRECISION
     weights_are_finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import cycle
 from typing import Any, NamedTuple
 
@@ -80,9 +81,6 @@ class PagedRunner:
         self._ops = ops
         self._device = device
         self._padding = slots
-        self._tables = torch.zeros((slots + 1, max_pages), dtype=torch.int32, device=device)
-        self._state = torch.zeros((slots + 1, STATE_WIDTH), dtype=torch.int32, device=device)
-        self._state[-1, LOGPROB_TEMPERATURE] = 0x3F800000  # 1.0
         self._graphed = device.type == "cuda"
         self._graphs: dict[tuple[str, int], Any] = {}
         self._pool: Any = None
@@ -96,6 +94,17 @@ class PagedRunner:
         self.small = model.size < SMALL_MODEL
         self._prefill_buckets = SMALL_PREFILL_BUCKETS if self.small else PREFILL_BUCKETS
         self._events = cycle([cuda.Event() for _ in range(RING)] if self._graphed else [None])
+        if self._graphed:
+            self._stream.wait_stream(cuda.current_stream(device))  # the model's weights may still be copied there
+        with self._in_stream():
+            self._allocate(slots)
+
+    def _allocate(self, slots: int) -> None:
+        """Create the state, in the stream that updates it: another stream might fill it with zeros after an update."""
+        device = self._device
+        self._tables = torch.zeros((slots + 1, self.max_pages), dtype=torch.int32, device=device)
+        self._state = torch.zeros((slots + 1, STATE_WIDTH), dtype=torch.int32, device=device)
+        self._state[-1, LOGPROB_TEMPERATURE] = 0x3F800000  # 1.0
         self._updates = DeviceInput(device, 1024)
         self._large_prefill = DeviceInput(device, 1024)
         self._decode_inputs = DeviceInput(device, 2 * self._decode_buckets[-1])
@@ -112,15 +121,21 @@ class PagedRunner:
             torch.cuda.synchronize(self._device)  # the weights may have been written in another stream
         if PagedModel.unsupported_reason(self.model._model) is not None:
             return False
-        if self.model.reload():
+        with self._in_stream():  # so that the next step waits for the copies
+            moved = self.model.reload()
+        if moved:
             self._graphs.clear()
         return True
+
+    def _in_stream(self) -> AbstractContextManager[Any]:
+        """Return a context manager that runs device code in the stream of the steps."""
+        return torch.cuda.stream(self._stream) if self._graphed else nullcontext()
 
     @torch.no_grad()
     def launch(self, step: StepInput) -> Flight:
         """Start a step and return without waiting for it."""
         if self._graphed:
-            with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+            with torch.cuda.device(self._device), self._in_stream():
                 return self._launch(step)
         return self._launch(step)
 
