@@ -27,32 +27,10 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-PEAK_FLOPS = 790e12  # bf16 matrix product measured on an H200
-BANDWIDTH = 4.3e12  # bytes per second, measured on an H200
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-             "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 128},
-    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "8B": {"hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32},
-}  # fmt: skip
+from gpu_shapes import BANDWIDTH, PEAK_FLOPS, SHAPES, make_model
+
 ENGINE_OPTIONS: dict[str, Any] = {}  # for every engine
 SECTIONS = ("decode", "prefill", "conversations", "exact", "soak", "episodes")
-
-
-def make_model(shape: str, device: str, dtype: str = "bfloat16") -> Any:
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    settings: dict[str, Any] = {
-        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960,
-        "tie_word_embeddings": shape != "8B", "eos_token_id": None, "bos_token_id": None, "pad_token_id": None,
-    }  # fmt: skip
-    config = transformers.Qwen3Config(**{**settings, **SHAPES[shape]})
-    auto: Any = transformers.AutoModelForCausalLM  # untyped
-    with torch.device(device):
-        return auto.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
 def prompts(rows: int, length: int, vocabulary: int, seed: int) -> list[list[int]]:

@@ -29,31 +29,10 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-PEAK_FLOPS = 790e12  # bf16 matrix product measured on an H200
+from gpu_shapes import PEAK_FLOPS, SHAPES, make_model
+
 TURN = 256  # tokens per turn
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-             "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 128},
-    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16},
-    "4B": {"hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32},
-}  # fmt: skip
 SECTIONS = ("step", "ragged", "hf", "exact", "memory")
-
-
-def make_model(shape: str, device: str, dtype: str, **changes: int) -> Any:
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    settings: dict[str, Any] = {
-        "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "max_position_embeddings": 40_960,
-        "tie_word_embeddings": True, "eos_token_id": None, "bos_token_id": None, "pad_token_id": None,
-    }  # fmt: skip
-    config = transformers.Qwen3Config(**{**settings, **SHAPES[shape], **changes})
-    auto: Any = transformers.AutoModelForCausalLM  # untyped
-    with torch.device(device):
-        return auto.from_config(config, dtype=getattr(torch, dtype)).eval()
 
 
 def make_learner(model: Any, args: argparse.Namespace, **options: Any) -> Any:
@@ -148,7 +127,9 @@ def measure_hf(model: Any, count: int, length: int, args: argparse.Namespace, *,
     """Return the time of the model's own forward and backward pass over all conversations, without an update."""
     import torch
 
-    rows = max(1, args.token_budget // length)
+    from palestra.training.memory import MICRO_BATCH
+
+    rows = max(1, (args.token_budget or MICRO_BATCH) // length)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(model.config.vocab_size, (count, length), generator=generator).to(model.device)
     model.train()
@@ -263,7 +244,7 @@ def main() -> int:
     parser.add_argument("--cases", nargs="+", default=["128x2048", "32x8192"], help="Number x length of conversations.")
     parser.add_argument("--loss-shares", type=float, nargs="+", default=[0.25, 1.0], help="Shares of sampled tokens.")
     parser.add_argument("--packing", nargs="+", default=["packed", "padded"], choices=("packed", "padded"))
-    parser.add_argument("--token-budget", type=int, default=16384)
+    parser.add_argument("--token-budget", type=int, default=0, help="Tokens per micro-batch; 0: the trainer's default.")
     parser.add_argument("--recompute", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--hf-recompute", type=int, nargs="+", default=[0, 1], help="Without (0) and with (1).")
     parser.add_argument("--offload", type=int, nargs="+", default=[0, 1], help="Without (0) and with (1).")

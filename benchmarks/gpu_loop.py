@@ -24,21 +24,11 @@ from typing import Any
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+from gpu_shapes import make_model
+
 from palestra.core import Wrapper
 
 SAMPLING_LIMIT = 0.5  # seconds per step for the 1M shape
-QWEN = {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-        "vocab_size": 151_936, "max_position_embeddings": 40_960}  # fmt: skip
-SHAPES: dict[str, dict[str, int]] = {
-    "tiny": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-             "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 1024, "max_position_embeddings": 2048},
-    "1M": {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4,
-           "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1024, "max_position_embeddings": 8192},
-    "135M": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
-             "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49_152, "max_position_embeddings": 8192},
-    "0.6B": {"hidden_size": 1024, "intermediate_size": 3072, **QWEN},
-    "1.7B": {"hidden_size": 2048, "intermediate_size": 6144, **QWEN},
-}  # fmt: skip
 EPISODES = {"tiny": 8, "1M": 1024, "135M": 512, "0.6B": 256, "1.7B": 128}  # per step
 MAX_TOKENS = {"tiny": 4, "1M": 4}  # per reply; 16 for the other shapes
 
@@ -53,19 +43,13 @@ class RandomActions(Wrapper):
 
 def write_model(shape: str, folder: Path, device: str) -> None:
     """Write a model with random weights; the tokenizer is that of the default models."""
-    import torch
-    import transformers
-
     from palestra.engines.default_model import default_tokenizer
 
     tokenizer = default_tokenizer()
-    settings: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    settings |= {"bos_token_id": None, "tie_word_embeddings": True, **SHAPES[shape]}
-    config = transformers.Qwen3Config(**settings)
-    auto: Any = transformers.AutoModelForCausalLM  # untyped
-    torch.manual_seed(0)
-    with torch.device(device):
-        model = auto.from_config(config, dtype=torch.float32 if device == "cpu" else torch.bfloat16)
+    changes: dict[str, int] = {"vocab_size": 1024, "max_position_embeddings": 2048} if shape == "tiny" else {}
+    dtype = "float32" if device == "cpu" else "bfloat16"
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = make_model(shape, device, dtype, **changes, **ends)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -142,7 +126,7 @@ def show(results: list[dict[str, Any]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--device", default="cuda", help="Device of the learner and the engine (default: cuda).")
-    parser.add_argument("--shapes", nargs="+", default=["1M", "135M", "0.6B", "1.7B"], choices=list(SHAPES))
+    parser.add_argument("--shapes", nargs="+", default=["1M", "135M", "0.6B", "1.7B"], choices=list(EPISODES))
     parser.add_argument("--steps", type=int, default=3, help="Number of steps; the first is a warm-up (default: 3).")
     parser.add_argument("--episodes", type=int, default=0, help="Episodes per step (default: depends on the shape).")
     parser.add_argument("--token-budget", type=int, default=65_536, help="Tokens per micro-batch (default: 65,536).")
