@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.registry import EnvFactory
 from palestra.training.config import TrainConfig
-from palestra.training.memory import activation_bytes
+from palestra.training.memory import MICRO_BATCH, activation_bytes
 from palestra.training.policy import weight_dtype
 from palestra.types import text_of
 
@@ -136,7 +136,7 @@ def _memory(config: TrainConfig, model: Any, parameters: int, trainable: int, le
     size = model.dtype.itemsize
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2) if config.optimizer.name == "muon" else 0
     moments = 8 * trainable - 4 * min(matrices, trainable)  # Muon keeps one moment per matrix element, AdamW two
-    tokens = min(config.optimizer.token_budget, config.sampling.episodes * length)
+    tokens = min(config.optimizer.token_budget or MICRO_BATCH, config.sampling.episodes * length)
     text = model.config.get_text_config()
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * size

@@ -36,19 +36,43 @@ def rotate(
     q: Tensor, k: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, cos: Tensor, sin: Tensor, eps: float
 ) -> tuple[Tensor, Tensor]:
     """Normalize the heads of `q` and `k` [T, heads, dim] if they have norms, and apply rotary embeddings [T, dim]."""
+    if q_norm is not None and k_norm is not None:
+        q, k = rms_norm(q, q_norm, eps), rms_norm(k, k_norm, eps)
+    return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
-    def one(x: Tensor, norm: Tensor | None) -> Tensor:
-        if norm is not None:
-            x = rms_norm(x, norm, eps)
-        first, second = x.chunk(2, -1)
-        return x * cos[:, None] + torch.cat((-second, first), -1) * sin[:, None]
 
-    return one(q, q_norm), one(k, k_norm)
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return x * cos[:, None] + torch.cat((-second, first), -1) * sin[:, None]
 
 
 def gate(gates: Tensor, values: Tensor) -> Tensor:
     """Return silu(gates) * values."""
     return F.silu(gates) * values
+
+
+def gemma_rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Return the RMS norm as in Gemma, which multiplies by 1 + `weight` before it rounds."""
+    value = x.float()
+    return (value * torch.rsqrt(value.square().mean(-1, keepdim=True) + eps) * (1.0 + weight.float())).to(x.dtype)
+
+
+def gemma_add_rms_norm(x: Tensor, delta: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    total = x + delta
+    return total, gemma_rms_norm(total, weight, eps)
+
+
+def gemma_rotate(
+    q: Tensor, k: Tensor, q_norm: Tensor | None, k_norm: Tensor | None, cos: Tensor, sin: Tensor, eps: float
+) -> tuple[Tensor, Tensor]:
+    if q_norm is not None and k_norm is not None:
+        q, k = gemma_rms_norm(q, q_norm, eps), gemma_rms_norm(k, k_norm, eps)
+    return _rotated(q, cos, sin), _rotated(k, cos, sin)
+
+
+def gemma_gate(gates: Tensor, values: Tensor) -> Tensor:
+    """Return gelu(gates) * values."""
+    return F.gelu(gates, approximate="tanh") * values
 
 
 class Ops(NamedTuple):
@@ -61,11 +85,13 @@ class Ops(NamedTuple):
 
 
 PLAIN = Ops(rms_norm, add_rms_norm, rotate, gate)
+GEMMA = Ops(gemma_rms_norm, gemma_add_rms_norm, gemma_rotate, gemma_gate)
 
 
 def ops_for(model: nn.Module) -> Ops:
-    """Return compiled functions for a large model on a GPU, and plain ones otherwise."""
-    return compiled_ops() if is_large(model) else PLAIN
+    """Return a model's functions, compiled for a large model on a GPU."""
+    plain = GEMMA if type(model).__name__.startswith("Gemma") else PLAIN
+    return compiled_ops(plain) if is_large(model) else plain
 
 
 def is_large(model: nn.Module) -> bool:
@@ -75,9 +101,9 @@ def is_large(model: nn.Module) -> bool:
 
 
 @cache
-def compiled_ops() -> Ops:
+def compiled_ops(plain: Ops) -> Ops:
     """Return the compiled functions, or plain ones if torch.compile does not work on this machine."""
-    return Ops(*(compiled(function) for function in PLAIN)) if can_compile() else PLAIN
+    return Ops(*(compiled(function) for function in plain)) if can_compile() else plain
 
 
 @cache

@@ -18,6 +18,7 @@ from palestra.training.adaptive import AdaptiveState
 from palestra.training.batch import MicroBatch, blank, micro_batches
 from palestra.training.config import TrainConfig
 from palestra.training.distributed import DistributedContext
+from palestra.training.fused_ops import is_large
 from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy
 
@@ -64,6 +65,9 @@ class Learner:
             offload=config.optimizer.offload,
         )
         policy.reserved_bytes = self.optimizer.unallocated_bytes
+        if config.optimizer.packing is None and policy.unpackable is not None and is_large(policy.model):
+            name = type(policy.model).__name__
+            logger.warning("%s is trained in padded rows, which is slower (%s)", name, policy.unpackable)
 
     @property
     def policy_gradient(self) -> PolicyGradient[Any]:
@@ -86,20 +90,21 @@ class Learner:
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
         options, device = self.config.optimizer, self.policy.device
+        layout = self.policy.layout(options.packing)
+        budget = options.token_budget or self.policy.default_token_budget(layout)
         longest = max(map(len, samples), default=0)
-        if longest > options.token_budget >= self._longest:  # warn once
+        if longest > budget >= self._longest:  # warn once
             logger.warning(
                 "a conversation of %d tokens exceeds --token-budget %d and is trained in a micro-batch of its own; if "
                 "memory runs out, limit conversations with --max-context",
                 longest,
-                options.token_budget,
+                budget,
             )
         self._longest = max(self._longest, longest)
-        layout = self.policy.layout(options.packing)
         # Prefixes in a KV cache are not shared with FSDP: it frees the weights of a layer after the forward pass, but
         # the keys and values of a shared prefix are used later. In the flat layout, the prefix is part of the row.
         share = (self.policy.separate is None and self.distributed.size == 1) or layout == "flat"
-        batches = micro_batches(samples, options.token_budget, device, share_prefix=share, layout=layout)
+        batches = micro_batches(samples, budget, device, share_prefix=share, layout=layout)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))
 
     def value_positions(self, batch: MicroBatch) -> Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
+MICRO_BATCH, LARGE_MICRO_BATCH = 16_384, 32_768  # default numbers of tokens per micro-batch
 GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
@@ -60,6 +61,9 @@ def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
     config = model.config.get_text_config()
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
+    experts = getattr(config, "num_experts_per_tok", None)
+    if experts:  # each expert also stores a copy of its input and its output
+        inner = experts * ((getattr(config, "moe_intermediate_size", None) or inner) + hidden)
     numbers = 18 * hidden + 5 * inner  # measured on models from the Qwen3 family
     if fused:
         dim = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
@@ -81,3 +85,12 @@ def should_recompute(model: Any, tokens: int, *, fused: bool = False, reserved: 
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         limit = int(GPU_FRACTION * (free + cached - reserved))
     return activation_bytes(model, tokens, fused=fused) > limit
+
+
+def micro_batch_tokens(model: Any, *, fused: bool, reserved: int = 0) -> int:
+    """Return the default number of tokens per micro-batch; the arguments are those of `should_recompute`.
+
+    Fused passes over larger micro-batches are faster, as long as no activations have to be recomputed.
+    """
+    large = fused and not should_recompute(model, LARGE_MICRO_BATCH, fused=True, reserved=reserved)
+    return LARGE_MICRO_BATCH if large else MICRO_BATCH

@@ -73,8 +73,8 @@ class Policy(nn.Module):
             memory.patch_layers(critic_body)
         # Reason why this model supports neither shared prefixes nor packing; None if it supports them.
         self.separate: str | None = TransformersRunner.unsupported_reason(model)
-        # Whether the forward pass in `packed_decoder` supports this model.
-        self.packable = packed_decoder.unsupported_reason(model) is None
+        # Reason why the forward pass in `packed_decoder` does not support this model; None if it does.
+        self.unpackable: str | None = packed_decoder.unsupported_reason(model)
         self.ops = ops_for(model)
         self.reserved_bytes: Callable[[], int] = lambda: 0  # memory that the optimizer will allocate during the update
 
@@ -94,10 +94,14 @@ class Policy(nn.Module):
     def layout(self, packing: bool | None) -> Layout:
         """Return the layout of micro-batches; None packs the samples of a large model on a GPU if it needs no mask."""
         if packing is None:
-            packing = self.packable and is_large(self.model)
+            packing = self.unpackable is None and is_large(self.model)
         if not packing:
             return "padded"
-        return "flat" if self.device.type == "cuda" and self.packable else "rows"
+        return "flat" if self.device.type == "cuda" and self.unpackable is None else "rows"
+
+    def default_token_budget(self, layout: Layout) -> int:
+        """Return the maximum number of tokens per micro-batch if the config does not specify one."""
+        return memory.micro_batch_tokens(self.model, fused=layout == "flat", reserved=self.reserved_bytes())
 
     def separate_sampler(self) -> None:
         """Create a separate copy of the weights for the engine, which only `update_sampler` changes."""

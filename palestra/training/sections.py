@@ -312,7 +312,10 @@ class OptimizerConfig(Section):
         1, "Number of optimizer updates per pass over the samples in a training step.", untrained=8, at_least=1
     )
     token_budget: int = option(
-        16384, "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out.", at_least=1
+        0,
+        "Maximum number of tokens per micro-batch, including padding; lower it if memory runs out. 0 means 32,768 for "
+        "packed rows on a GPU if their activations fit into its memory, and 16,384 otherwise.",
+        at_least=0,
     )
     packing: bool | None = option(
         None,

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from palestra.engines.default_model import default_model
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
-from palestra.training import memory, packed_attention, packed_decoder, token_logprobs
+from palestra.training import learner, memory, packed_attention, packed_decoder, token_logprobs
 from palestra.training.batch import micro_batches
-from palestra.training.fused_ops import PLAIN
+from palestra.training.fused_ops import ops_for
 from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy
 from palestra.training.step import reinforcement_step
 from palestra.training.token_logprobs import Scaling
-from tests.training.helpers import batch, gradient, learner_of
+from tests.training.helpers import batch, config_of, gradient, learner_of
 
 torch.set_num_threads(1)
 CPU = torch.device("cpu")
@@ -34,12 +34,16 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Mistral": {"sliding_window": 5},
     "Qwen2": {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1},
     "Qwen3": {"attention_bias": True},
-}
+    "Qwen3Moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "norm_topk_prob": True,
+                 "mlp_only_layers": [1]},
+    "Gemma3": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 6},
+}  # fmt: skip
 
 
 def model_of(family: str) -> Any:
     torch.manual_seed(0)
-    config = getattr(transformers, f"{family}Config")(**{**SIZES, **FAMILIES[family]})
+    kind = "Gemma3Text" if family == "Gemma3" else family
+    config = getattr(transformers, f"{kind}Config")(**{**SIZES, **FAMILIES[family]})
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     for p in model.parameters():
         nn.init.normal_(p, std=0.4)
@@ -69,7 +73,7 @@ def test_hidden_states_and_gradients_equal_those_of_the_model(
     samples = samples_of([3, 17, 9, 9, 12, 30], prefix)
     (micro,) = micro_batches(samples, 4096, CPU, share_prefix=True, layout="flat")
     assert micro.shared == prefix
-    hidden = packed_decoder.hidden_states(micro, model.model, PLAIN)[0]
+    hidden = packed_decoder.hidden_states(micro, model.model, ops_for(model))[0]
     weights = torch.randn(hidden.shape, generator=torch.Generator().manual_seed(0))
     torch.autograd.backward((hidden * weights).sum())
     actual = [p.grad.clone() for p in model.model.parameters()]
@@ -148,8 +152,28 @@ def test_a_flat_row_has_the_loss_and_gradient_of_padded_rows(
 def test_rows_are_packed_on_a_cpu_only_if_requested() -> None:
     model, tokenizer = default_model("0.1M")
     policy = Policy(model, tokenizer)
-    assert policy.packable
+    assert policy.unpackable is None
     assert [policy.layout(packing) for packing in (None, True, False)] == ["padded", "rows", "padded"]
+
+
+def test_a_large_model_that_cannot_be_packed_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = transformers.GemmaConfig(**SIZES)
+    model = transformers.GemmaForCausalLM(config)
+    monkeypatch.setattr(learner, "is_large", lambda _: True)  # only models on a GPU are large
+    learner.Learner(Policy(model, None), config_of())
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "GemmaForCausalLM is trained in padded rows" in message
+
+
+def test_default_size_of_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = default_model("0.1M")
+    policy = Policy(model, tokenizer)
+    assert policy.default_token_budget("padded") == 16_384
+    assert policy.default_token_budget("flat") == 32_768
+    monkeypatch.setattr(memory, "CPU_LIMIT", memory.activation_bytes(model, 20_000, fused=True))
+    assert policy.default_token_budget("flat") == 16_384, "its activations would have to be recomputed"
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])

@@ -106,6 +106,13 @@ def rope_type(model: Any) -> str:
     return _rope_type(_text_config(model))
 
 
+def rope_types(model: Any) -> set[str]:
+    """Return the kinds of rotary embeddings in a model, whose layer types may have different ones (Gemma 3)."""
+    settings = _rope(_text_config(model))
+    nested = [value for value in settings.values() if isinstance(value, dict)]
+    return {str(value.get("rope_type", "default")) for value in nested or [settings]}
+
+
 def layer_windows(model: Any) -> dict[str, int | None] | None:
     """Map each layer type to its attention window (None: unlimited). Return None if a layer is not plain attention."""
     config = _text_config(model)

@@ -100,7 +100,7 @@ class PagedModel:
         if name not in SUPPORTED_MODELS or not type(model).__module__.startswith("transformers.models."):
             return f"{name} is not one of {', '.join(sorted(SUPPORTED_MODELS))}"
         config = model.config
-        if loading.layer_windows(model) is None or not _rope_types(model) <= SUPPORTED_ROPE:
+        if loading.layer_windows(model) is None or not loading.rope_types(model) <= SUPPORTED_ROPE:
             return "unsupported layer types or position embeddings"
         if getattr(config, "attn_logit_softcapping", None) or getattr(config, "final_logit_softcapping", None):
             return "it caps its logits"
@@ -266,9 +266,3 @@ class PagedModel:
 
 def _activation_name(config: Any) -> str:
     return str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", None))
-
-
-def _rope_types(model: Any) -> set[str]:
-    settings = getattr(model.config, "rope_parameters", None) or getattr(model.config, "rope_scaling", None) or {}
-    nested = [value for value in settings.values() if isinstance(value, dict)]
-    return {str(value.get("rope_type", "default")) for value in nested or [settings]}
