@@ -71,7 +71,7 @@ def parse_keys(combination: str) -> tuple[int, str]:
 
 
 def key_events(modifiers: int, key: str) -> Calls:
-    """Return the events that press the modifiers and the key, and release them in reverse order."""
+    """Return the events that press the modifiers and the key, and then release the key and the modifiers."""
     if key.lower() in MODIFIERS:
         modifiers |= MODIFIERS[key.lower()]
         inner: Calls = []

@@ -40,7 +40,7 @@ class EvalSettings:
     give_up_after: int = 64  # stop after this many consecutive failures
     call_timeout: float | None = None  # maximum seconds for one reply, step or reset
     env_backend: EnvBackend = "inline"  # backend that runs the environments: inline, thread, process or ray
-    env_workers: int | None = None  # number of threads, processes or Ray actors
+    env_workers: int | None = None  # number of worker processes or Ray actors
     step_timeout: float | None = None  # maximum seconds for one step; None means call_timeout
     reset_timeout: float | None = None  # maximum seconds for one reset; None means step_timeout
     prices: Prices = field(default_factory=Prices)

@@ -65,8 +65,8 @@ class AdaptiveState:
     def observe_kl(self, kl: float, target: float, *, updates: int, planned: int, rejected: bool) -> None:
         """Adapt the learning rate to a step's KL.
 
-        `kl` is the KL of the `updates` that were made of `planned` ones. The KL grows with the square of the learning
-        rate, and at least in proportion to the number of updates.
+        `kl` is the KL after `updates` of the `planned` updates. The KL grows with the square of the learning rate, and
+        at least in proportion to the number of updates.
         """
         if rejected or not updates:
             change = 1 / MAX_FALL

@@ -82,7 +82,7 @@ class Learner:
         return learning_rate(self.config, step, steps=self.lr_steps)
 
     def policy_rate(self, step: int) -> float:
-        """Return the learning rate at `step` for a policy-gradient algorithm, which may follow the measured KL."""
+        """Return a policy-gradient algorithm's learning rate at `step`; an adaptive rate follows the measured KL."""
         if self.config.optimizer.lr_schedule == "adaptive" and self.policy_gradient.config.target_kl:
             return self.config.optimizer.lr * self.adaptive.rate
         return self.learning_rate(step)
@@ -101,8 +101,8 @@ class Learner:
                 budget,
             )
         self._longest = max(self._longest, longest)
-        # Prefixes in a KV cache are not shared with FSDP: it frees the weights of a layer after the forward pass, but
-        # the keys and values of a shared prefix are used later. In the flat layout, the prefix is part of the row.
+        # With FSDP, prefixes are not shared through a KV cache: FSDP frees a layer's weights after the forward pass,
+        # but the keys and values of a shared prefix are used later. In the flat layout, the prefix is part of the row.
         share = (self.policy.separate is None and self.distributed.size == 1) or layout == "flat"
         batches = micro_batches(samples, budget, device, share_prefix=share, layout=layout)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))

@@ -92,7 +92,7 @@ class Policy(nn.Module):
         return self.model if self._sampler[0] is None else self._sampler[0]
 
     def layout(self, packing: bool | None) -> Layout:
-        """Return the layout of micro-batches; None packs the samples of a large model on a GPU if it needs no mask."""
+        """Return the layout of micro-batches; by default (None), samples are packed for large supported models."""
         if packing is None:
             packing = self.unpackable is None and is_large(self.model)
         if not packing:

@@ -123,7 +123,7 @@ class Scheduler:
         return False
 
     def drain(self) -> list[GenerationRequest]:
-        """Wait for a step in flight and return the requests that have finished."""
+        """Return the requests that a step in flight has finished; always empty, because `step` waits for its tokens."""
         return []
 
     def take_requests(self) -> list[GenerationRequest]:
