@@ -71,7 +71,7 @@ class LossInputs:
     weights: Tensor | None = None  # importance weights without gradient; None means 1
     ref_logprobs: Tensor | None = None
     entropy: Tensor | None = None  # entropy of the distribution at each token, with gradient
-    lengths: Tensor | None = None  # number of loss tokens in each token's sequence (episode); None: one per row
+    lengths: Tensor | None = None  # number of loss tokens in each token's sequence (episode); None: a row is a sequence
     ratio_ids: Tensor | None = None  # tokens with the same number share one ratio (GSPO); None: one ratio per token
 
     def __post_init__(self) -> None:

@@ -184,7 +184,7 @@ def _by_sampling(entries: Sequence[SuiteEntry], tasks: Sequence[Task]) -> list[t
 
 
 def horizons(entries: Sequence[SuiteEntry]) -> list[Callable[[Env], Env]]:
-    """Return a wrapper that limits episodes to their task's horizon, or no wrapper if no entry has a horizon."""
+    """Return the wrapper that limits episodes to their task's horizon, or an empty list if no entry has a horizon."""
     return [lambda env: Horizon(env, None)] if any(entry.turns is not None for entry in entries) else []
 
 

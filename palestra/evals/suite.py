@@ -107,7 +107,7 @@ class Suite:
     name: str
     entries: tuple[SuiteEntry, ...]
     summary: str = ""
-    published: Published = field(default_factory=Published)  # results from papers to print next to ours
+    published: Published = field(default_factory=Published)  # results from papers to print next to the measured ones
 
     @property
     def episodes(self) -> int:

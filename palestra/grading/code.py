@@ -248,10 +248,11 @@ _Mode = Literal["stdin", "call", "remote"]
 
 
 class _TestTask:
-    """A test as standard input for a sandboxed program, with a secret key that a genuine result must contain.
+    """The standard input of a sandboxed program that runs a test. A genuine result contains the secret key.
 
-    `mode` names that program: the submission itself, `call_program.call_submission`, or, next to the submission,
-    `call_program.run_remote_test`. `whole` runs an assertion together with the submission.
+    The program depends on `mode`: "stdin" is the submission itself, "call" is `call_program.call_submission`, and
+    "remote" is `call_program.run_remote_test`, which runs in parallel with the submission. `whole` runs an assertion
+    in the same program as the submission.
     """
 
     def __init__(self, test: HiddenTest, *, whole: bool = False) -> None:

@@ -153,7 +153,7 @@ class _EpisodePythonTool(PythonTool):
 
     @contextlib.contextmanager
     def _forget_lost_session(self) -> Iterator[None]:
-        """If the sandbox fails, open another session for the next call and execute the earlier cells in it."""
+        """Drop the session if the sandbox fails. The next call opens another one and repeats the earlier cells."""
         try:
             yield
         except SandboxDied:

@@ -26,9 +26,9 @@ def critic_head(width: int) -> nn.Module:
 def critic_body(model: Any, kind: CriticKind, *, rank: int, seed: int) -> Any:
     """Return the network that computes the critic's features from `model` (without adapters).
 
-    None for "head", which uses the policy's hidden states without training them. "model" is a copy of the model without
-    its output layer, and all its weights are trained. "lora" uses the weights of the policy, which it does not change,
-    and trains LoRA adapters of its own.
+    For "head", return None: the critic uses the policy's hidden states without training them. For "model", return a
+    copy of the model without its output layer, in which all weights are trained. For "lora", return a network that
+    shares the policy's weights, which it does not change, and trains its own LoRA adapters.
     """
     if kind == "head":
         return None

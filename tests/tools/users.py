@@ -23,7 +23,7 @@ def copy_package(folder: Path) -> Path:
 def run_script(script: str, package: Path, *, unprivileged: bool) -> str:
     """Run a script with the copied package and return its standard output; it must not write to standard error.
 
-    `unprivileged` runs it as user nobody. If the tests themselves do not run as root, both run as the same user.
+    With `unprivileged`, run it as user nobody if the tests run as root. Otherwise, run it as the current user.
     """
     switch = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if unprivileged and os.geteuid() == 0 else {}
     done = subprocess.run(

@@ -98,7 +98,7 @@ class ProgramRequest:
         while at + ENTRY.size <= len(data):
             exit_code, signal_number, killed, name, cpu, seconds, out_size, err_size = ENTRY.unpack_from(data, at)
             at += ENTRY.size
-            # The program was killed, or the supervisor while it wrote this entry.
+            # The program was killed, or the supervisor was killed while it wrote this entry.
             if killed or at + out_size + err_size > len(data):
                 break
             out, err = data[at : at + out_size], data[at + out_size : at + out_size + err_size]

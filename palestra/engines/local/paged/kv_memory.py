@@ -134,7 +134,7 @@ class _AddressRange:
         return True
 
     def unmap(self, *, keep: int) -> None:
-        """Return the memory of all chunks but the first `keep`."""
+        """Release the memory of all chunks except the first `keep`."""
         while len(self._chunks) > keep:
             address, size, handle = self._chunks.pop()
             _call("cuMemUnmap", ctypes.c_uint64(address), ctypes.c_size_t(size))
