@@ -4,10 +4,11 @@ BIN    := $(VENV)/bin
 VLLM   := .cache/vllm-venv
 OPENENV := .cache/openenv-venv
 FRAMEWORKS := .cache/frameworks
+DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi frameworks conformance chaos quick lint format bench sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -65,6 +66,25 @@ bench: $(VENV)/.dev sandbox java browser
 	$(BIN)/python benchmarks/sciworld.py
 	$(BIN)/python benchmarks/viewer.py
 	$(BIN)/python benchmarks/web.py
+
+# Build the docs site into .cache/site. A broken link, a missing page or a name that cannot be documented is an error.
+docs: $(DOCS)/.installed docs/generated/.written
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+
+# Build the site and serve it at http://127.0.0.1:8000; changed pages are rebuilt.
+docs-serve: $(DOCS)/.installed docs/generated/.written
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
+
+# The gallery plays episodes in every family, so it needs all extras, Java and Chromium.
+docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py docs/data/benchmarks.toml $(wildcard palestra/envs/*/catalog.py) \
+		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser
+	$(BIN)/python scripts/docs_pages.py docs/generated
+	touch $@
+
+$(DOCS)/.installed: docs/requirements.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --requirement docs/requirements.txt
+	touch $@
 
 # Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
 sandbox:

@@ -11,17 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from palestra.cli import main
+from palestra.cli import build_parser, main
 from tests import warm_process
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = ROOT / "docs" / "generated"  # written by `make docs`
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").glob("**/*.md")) if GENERATED not in page.parents),
+]
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
     """Return (page, code) for every fenced block in `language`."""
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-    code_blocks = [(page.name, *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
+    code_blocks = [(name_of(page), *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
     return [(page, code) for page, kind, code in code_blocks if kind == language]
 
 
@@ -42,7 +50,7 @@ def run_command(args: list[str], folder: Path) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("page", [page.name for page in PAGES])
+@pytest.mark.parametrize("page", [name_of(page) for page in PAGES])
 def test_page_examples_run(page: str, tmp_path: Path) -> None:
     for args in commands(page):
         code, stderr = run_command(args, tmp_path)
@@ -60,7 +68,22 @@ def test_page_examples_run(page: str, tmp_path: Path) -> None:
 def test_links_exist() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-            assert target.startswith("http") or (page.parent / target).exists(), f"{page.name}: {target}"
+            assert target.startswith("http") or (page.parent / target).exists(), f"{name_of(page)}: {target}"
+
+
+def test_shell_examples_have_valid_options() -> None:
+    parser = build_parser()
+    for page, code in blocks("sh"):
+        for line in code.replace("\\\n", " ").splitlines():
+            for command in line.split("#")[0].split("&&"):
+                words = shlex.split(command)
+                if words[:1] != ["palestra"] or "--help" in words:
+                    continue
+                try:
+                    _, unknown = parser.parse_known_args(words[1:])
+                except SystemExit:
+                    unknown = ["invalid value"]
+                assert not unknown, f"{page}: {line}: {unknown}"
 
 
 def test_readme_starts_with_the_two_commands() -> None:
