@@ -115,7 +115,7 @@ class Ours:
 
 
 class Bare:
-    """Plays with a loop over the turns of all episodes."""
+    """Plays all episodes in a plain loop, one turn at a time."""
 
     def __init__(self, tokenizer: Any, episodes: int, reply_tokens: int) -> None:
         self._tokenizer = tokenizer

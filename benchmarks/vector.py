@@ -54,7 +54,7 @@ Job = tuple[str, str, dict[str, Any]]  # side, command, arguments
 
 
 def take_turns(jobs: dict[str, Job], sides: dict[str, Child], turns: int, seconds: float) -> dict[str, list[float]]:
-    """Return the steps per second of every job in every turn; the order of the jobs rotates."""
+    """Run every job once per turn, in rotating order; return each job's steps per second in every turn."""
     rates: dict[str, list[float]] = {name: [] for name in jobs}
     names = list(jobs)
     for turn in range(-1, turns):  # the first turn is a warm-up

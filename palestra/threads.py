@@ -44,7 +44,7 @@ def _set_exception(ident: int, error: type[BaseException]) -> None:
 
 
 def _remove_mark() -> None:
-    """Handle an exception in this thread, which removes the mark for all threads."""
+    """Raise and catch an exception in this thread: the interpreter then removes the mark from all threads."""
     time.sleep(DELIVERY_SECONDS)
     try:
         _set_exception(threading.get_ident(), _Handled)

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find(names: Sequence[str]) -> list[EnvSpec]:
-    """Return the environments for the ids and patterns in `names` that contain all other words."""
+    """Return the environments with the given ids and patterns whose id or summary contains all other words."""
     words = [name.lower() for name in names if ":" not in name and not is_pattern(name)]
     selected = [name for name in names if ":" in name or is_pattern(name)]
     specs = [resolve_spec(name) for name in expand_names(selected)]

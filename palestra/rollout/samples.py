@@ -26,7 +26,7 @@ class TrainingSample:
     episode_tokens: int = 0  # number of the trajectory's tokens in the loss, over all its samples
     offset: int = 0  # number of sampled tokens in the trajectory's earlier samples
     old_logprobs: list[float] | None = None  # log-probs under the policy that sampled the tokens, at its temperature
-    proximal_logprobs: list[float] | None = None  # log-probs under the policy at the start of the step, if it differs
+    proximal_logprobs: list[float] | None = None  # log-probs at the start of the step, if the policy differs by then
     weights: list[float] | None = None  # importance weights
     loss_mask: list[int] | None = None  # 1 for the tokens in the loss; None if these are all sampled tokens
     ref_logprobs: list[float] | None = None  # log-probs under the reference model

@@ -33,7 +33,7 @@ class TrustRegion:
 
     def reached(self, kl: float) -> bool:
         """Return whether the KL of the updates so far is so large that no further update should be made."""
-        return any(b > 0 and not kl <= b + self.offset for b in (self.target, self.limit))  # NaN is too large, too
+        return any(b > 0 and not kl <= b + self.offset for b in (self.target, self.limit))  # NaN counts as too large
 
     def finish(self, samples: Sequence[TrainingSample], columns: frozenset[str]) -> float:
         """Return the KL of the step, after scaling the step back if its KL exceeds the limit."""

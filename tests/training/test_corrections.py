@@ -112,7 +112,7 @@ def test_a_mask_that_rejects_everything_makes_no_update() -> None:
 
 
 def split(t: Trajectory) -> Trajectory:
-    """Return the same episode with prompts that do not extend each other, as after a rewriting chat template."""
+    """Return the same episode with prompts that do not extend each other, as if the template rewrote old messages."""
     turns = []
     for i, turn in enumerate(t.turns):
         calls = tuple(replace(call, prompt_ids=[7 + i, *call.prompt_ids]) for call in turn.action.calls)

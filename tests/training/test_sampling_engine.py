@@ -74,4 +74,4 @@ def test_mismatch_kl_is_reported_with_importance_correction() -> None:
     ]
     metrics = reinforcement_step(learner, shifted, 0, version=3)
     assert metrics["engine_kl"] == pytest.approx(expm1(0.1) - 0.1, rel=1e-3)
-    assert "engine_kl" not in reinforcement_step(learner, shifted, 0, version=5)  # stale samples had other weights
+    assert "engine_kl" not in reinforcement_step(learner, shifted, 0, version=5)  # sampled with older weights

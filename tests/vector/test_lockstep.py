@@ -231,7 +231,7 @@ def test_calls_reach_every_env(how: dict[str, Any]) -> None:
         with pytest.raises(ResetNeeded):  # `call` does not reset the envs
             vec.step(["a"] * 3)
         vec.reset()
-        for _ in range(3):  # the experts can finish their episodes
+        for _ in range(3):
             vec.step(vec.call("expert_action"))
         assert vec.failed == 0
         with pytest.raises(EnvFailed, match="env 0 .*AttributeError.*nothing"):

@@ -46,7 +46,7 @@ class MCPTool(BaseTool):
     def reconfigure(
         self, new_config: str | dict[str, Any], auth: str | None = None, headers: dict[str, str] | None = None
     ) -> None:
-        """Use other servers."""
+        """Replace the servers."""
         self.raw_config = new_config
         self.normalized_config = _normalize(new_config, auth, headers)
         self._toolset = McpTools(self.normalized_config, session="shared", timeout=self.execution_timeout)

@@ -252,7 +252,7 @@ def _label(row: Row) -> str:
 
 
 def describe_tasks(row: Row) -> str:
-    """Describe an evaluation's tasks, which are the same as in training if the environment has only a few."""
+    """Describe an evaluation's tasks; an environment with few tasks uses the same ones in training and evaluation."""
     if row.get("eval_held_out", 1.0):
         return "held-out tasks"
     return "fresh games of the same tasks" if row.get("eval_seen") else "new seeds"

@@ -1,4 +1,4 @@
-"""Test MCP on our server with the official client, our client and raw requests."""
+"""Test Palestra's MCP server with the official client, Palestra's client and raw requests."""
 
 from __future__ import annotations
 

@@ -57,14 +57,14 @@ class KVMemory:
         return pages <= self.mapped_pages
 
     def release(self) -> None:
-        """Return the memory to the device, except for the first chunk, which holds the page for padding."""
+        """Release all device memory except the first chunk, which holds the page for padding."""
         if self._range is not None and self._range.mapped:
             torch.cuda.synchronize(self.device)
             self._range.unmap(keep=1)
             self.mapped_pages = min(self.pages, self._range.mapped // self.page_bytes)
 
     def close(self) -> None:
-        """Return all memory to the device. Nothing may use the cache afterwards."""
+        """Release all device memory. Nothing may use the cache afterwards."""
         if self._range is not None:
             torch.cuda.synchronize(self.device)
             self._range.unmap(keep=0)
