@@ -63,7 +63,7 @@ def family_page(family: str, specs: Sequence[EnvSpec], folder: Path) -> str:
         parts.append("## Episodes\n")
         parts += [episode(spec, folder) for spec in chosen]
     else:
-        parts.append("These environments need a dataset or a site, so there is no episode here.\n")
+        parts.append("These environments need a dataset or a website, so this page shows no episode.\n")
     parts += ["## Environments\n", rates_table(specs)]
     return "\n".join(parts)
 
@@ -101,7 +101,7 @@ def episode(spec: EnvSpec, folder: Path, seed: int = 1) -> str:
                 if turn > MAX_TURNS + 1:
                     lines.append(f"*({turn - MAX_TURNS - 1} more turns)*\n")
                 lines += _fenced(f"Expert, turn {turn}", action)
-                lines += _fenced(f"Reply, reward {step.reward:g}", step.observation)
+                lines += _fenced(f"Observation, reward {step.reward:g}", step.observation)
         lines.append(
             f"The episode ended after {turn} turns with return {total:g}, success: {step.info.get('success')}.\n"
         )

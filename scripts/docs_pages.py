@@ -85,8 +85,8 @@ def reference_index() -> str:
 def benchmarks_page(tables: Mapping[str, Any]) -> str:
     """Return the page for docs/data/benchmarks.toml."""
     text = (
-        "Each row was measured with the script in its last column, which measures the same on your machine. Ratios "
-        "compare both sides in one run on one machine. The linked pages describe the measurements.\n"
+        "Each row was measured with the script in its last column, which you can run on your own machine. Ratios were "
+        "measured in one run on one machine. The linked pages describe the measurements.\n"
     )
     parts = ["# Benchmarks\n", text]
     for area in tables["area"]:
@@ -103,9 +103,9 @@ def benchmarks_page(tables: Mapping[str, Any]) -> str:
 def results_page(runs: Sequence[Mapping[str, Any]], folder: Path) -> str:
     """Return the page with every recorded run, grouped by game, with a chart per game in `folder`."""
     text = (
-        f"These {len(runs)} runs used the default settings, or the variants in their labels. The data are in "
-        "`recipes/papers/results/`, and [Experiments](../experiments.md#default-settings-on-other-seeds) describes how "
-        "they were made. Success rates are fractions of 256 held-out tasks.\n"
+        f"These {len(runs)} runs used the default settings, except where the first column names a variant. The data "
+        "are in `recipes/papers/results/`, and [Experiments](../experiments.md#default-settings-on-other-seeds) "
+        "describes how they were made. Success rates are fractions of 256 held-out tasks.\n"
     )
     parts = ["# Recorded training runs\n", text]
     ordered = sorted(runs, key=lambda run: (run["game"], run.get("label") or "", run["seed"]))

@@ -1,6 +1,6 @@
 """MkDocs hooks: add the generated pages to the navigation, and publish the files outside docs/ that pages link to.
 
-`make docs` loads this file (see mkdocs.yml). It adds README's neighbors (SECURITY.md, CONTRIBUTING.md, CHANGELOG.md) as
+MkDocs loads this file in `make docs` (see mkdocs.yml). The hooks add SECURITY.md, CONTRIBUTING.md and CHANGELOG.md as
 pages, and other linked files, such as deploy/nginx.conf, as downloads in `source/`.
 """
 

@@ -91,7 +91,7 @@ async def started(model: Any, tokenizer: Any, folder: Path, **options: Any) -> A
 
 
 async def check_updates(engine: VLLMEngine, model: Any) -> None:
-    """Check that replies and probes follow three updates."""
+    """Check that replies and probes use the new weights after each of three updates."""
     for version in range(1, 4):
         nudge(model, version)
         async with engine.paused():

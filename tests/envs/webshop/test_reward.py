@@ -186,9 +186,9 @@ def test_options_are_reduced_to_their_colour(option: str, color: str) -> None:
 
 
 def test_rewards_equal_the_originals() -> None:
-    """Check values from WebShop's last test.
+    """Check the values from the last test in WebShop's repository.
 
-    It passes the features as one string, so that each character counts as a feature.
+    That test passes the features as one string, so each character counts as a feature.
     """
     name = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
     bought = item(name=name, attributes=("tea tree", "essential oil", "natural ingredients"))
