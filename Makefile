@@ -8,14 +8,14 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
 	@echo "Activate the environment first: source $(BIN)/activate"
 
 test: lint sandbox java browser balancer openenv frameworks
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4
 
 # Test the OpenAI engine and training against real vLLM servers. Installation takes 5 minutes and 3.4 GB of disk space; the tests run
 # up to two servers at a time, which need 6 GB of memory.
@@ -34,12 +34,16 @@ conformance: $(VENV)/.dev sandbox java
 test-openapi: $(VENV)/.dev
 	PALESTRA_OPENAPI_ALL=1 $(BIN)/python -m pytest tests/server/malformed/test_openapi.py
 
+# Test the Ray backend and Ray Serve on local clusters whose nodes are killed.
+test-ray: $(VENV)/.dev
+	PALESTRA_TEST_RAY=1 $(BIN)/python -m pytest tests/ray
+
 # Run random schedules of faults for PALESTRA_CHAOS_SECONDS. Every round prints the seed that repeats it (PALESTRA_CHAOS_SEED).
 chaos: $(VENV)/.dev sandbox
 	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
 
 quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
-	$(BIN)/python -m pytest -n 3 -m "not slow"
+	$(BIN)/python -m pytest -n 4 -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

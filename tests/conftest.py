@@ -41,12 +41,10 @@ FIRST = {
     "benchmarks/test_rollout_benchmark.py",
     "cli/test_train.py",
     "engines/test_default_model.py",
-    "server/test_ray_serve.py",
     "test_docs.py",
     "test_recipes.py",
     "tools/test_sandbox.py",
     "training/test_distributed.py",
-    "vector/test_ray.py",
 }
 TAUGHT = {
     "env": "game:GuessTheNumber-v0-easy",

@@ -24,7 +24,7 @@ QUICK = {"logic:Rules-v0-d5-open", "math:Arithmetic-v0-random", "textcraft:Depth
 )
 def test_invariants(env_id: str) -> None:
     alone = env_id not in WITH_PROCESSES
-    report = palestra.check_env(env_id, episodes=EPISODES.get(env_id, 25), seconds=0.6, processes=not alone)
+    report = palestra.check_env(env_id, episodes=EPISODES.get(env_id, 25), seconds=0.4, processes=not alone)
     assert len(report.passed) == 8 - alone
     skipped = ["replays in fresh processes were skipped because of processes=False"] * alone
     assert report.notes == [*notes_of(env_id), *skipped]

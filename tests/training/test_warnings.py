@@ -42,14 +42,14 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
         ({"entropy": -1.0, **FREE}, "the policy has stopped exploring"),
         ({"model": "default:0.1M", "warm_start": 0, "steps": 5}, "no learning signal in 5 of the last 5 steps"),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
-        ({"reward_hook": "test-long-replies", "max_tokens": 16, **FREE}, "may favor longer text. Lower --max-tokens"),
+        ({"reward_hook": "test-long-replies", "max_tokens": 16, "steps": 12, **FREE}, "may favor longer text. Lower --max-tokens"),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
     ],
     ids=["entropy", "signal", "format", "length", "backtracking", "kl"],
 )
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
-    small = {"steps": 12, "episodes": 20, "concurrency": 20, "group_size": 1, "eval_every": 0, "eval_episodes": 4}
+    small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 4}
     common = {"env": ENV, "model": taught, "optimizer": "muon", "minibatches": 4, "store": False, "max_tokens": 8}
     lines: list[str] = []
     train(from_mapping({**common, **small, "out": str(tmp_path), "threads": 1, **settings}), log=lines.append)
