@@ -42,7 +42,10 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
         ({"entropy": -1.0, **FREE}, "the policy has stopped exploring"),
         ({"model": "default:0.1M", "warm_start": 0, "steps": 5}, "no learning signal in 5 of the last 5 steps"),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
-        ({"reward_hook": "test-long-replies", "max_tokens": 16, "steps": 12, **FREE}, "may favor longer text. Lower --max-tokens"),
+        (
+            {"reward_hook": "test-long-replies", "max_tokens": 16, "steps": 12, **FREE},
+            "may favor longer text. Lower --max-tokens",
+        ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
     ],
