@@ -47,7 +47,7 @@ def test_faulty_environments(tmp_path: Path) -> None:
             settings: dict[str, Any] = {"env_backend": rng.choice(["inline", "thread"])}
             if rng.random() < 0.5:
                 faults += PROCESS_FAULTS
-                settings = {"env_backend": "process", "env_workers": 2, "step_timeout": 2.0}
+                settings = {"env_backend": "process", "env_workers": 2, "step_timeout": 5.0, "reset_timeout": 60.0}
             total = evaluate(folder, chaos, faults, **settings)
             failed = healthy = 0
             for trajectory in read(folder / "episodes.jsonl"):

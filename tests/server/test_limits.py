@@ -201,9 +201,9 @@ def test_memory_limit(frail: Server) -> None:
             play.close()
 
 
-def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
-    with frail.client() as client:
-        workers = {worker.pid for worker in frail.workers()}
+def test_dead_worker_ends_its_sessions_and_is_replaced() -> None:
+    with serving(workers=2) as server, server.client() as client:
+        workers = {worker.pid for worker in server.workers()}
         plays = [client.open() for _ in range(4)]  # two sessions per worker
         for play in plays:
             play.reset()
@@ -214,11 +214,11 @@ def test_dead_worker_ends_its_sessions_and_is_replaced(frail: Server) -> None:
         assert sorted(response.status for response in responses) == [200, 200, 410]
         lost = next(response for response in responses if response.status == 410)
         assert (lost.data["error"]["cause"], lost.data["error"]["boundary"]) == ("worker", "env")
-        assert frail.number("worker_deaths_total", client) == 1
-        until(lambda: len(frail.workers()) == 2 and frail.number("ready", client) == 1)
-        assert len({worker.pid for worker in frail.workers()} & workers) == 1
+        assert server.number("worker_deaths_total", client) == 1
+        until(lambda: len(server.workers()) == 2 and server.number("ready", client) == 1)
+        assert len({worker.pid for worker in server.workers()} & workers) == 1
         fresh = [client.open() for _ in range(2)]
         assert [play.reset(seed=1).status for play in fresh] == [200, 200]
         for play in (*plays, *fresh):
             assert play.close().status == 200
-        assert frail.number("sessions", client) == frail.number("worker_sessions", client) == 0
+        assert server.number("sessions", client) == server.number("worker_sessions", client) == 0
