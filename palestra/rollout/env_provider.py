@@ -96,10 +96,10 @@ class InlineProvider(EnvProvider):
 
 
 class VectorProvider(EnvProvider):
-    """Runs environments in a vector's sub-environments, each of which can run any task.
+    """Runs environments in the sub-environments of a vector environment, each of which can run any task.
 
     If a call exceeds its timeout, exhausts memory or kills its worker, only its own episode raises EnvFailed. The first
-    `acquire` creates the vector; if the whole vector fails, a later `acquire` creates a new one.
+    `acquire` creates the vector environment; if all of it fails, a later `acquire` creates a new one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Wait for the replies to a vector's commands, either blocking the thread or in an event loop."""
+"""Wait for the replies to commands, either blocking the thread or in an event loop."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class AsyncBridge(VectorState):
 
     async def _stop_receiver(self) -> None:
         """Fail all waiters and stop receiving replies, because a closing backend must not replace its workers."""
-        self._error = self._error or EnvFailed("this vector is closed; create a new one with palestra.make_vec")
+        self._error = self._error or EnvFailed("this VectorEnv is closed; create a new one with palestra.make_vec")
         task = self._task
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             task.cancel()

@@ -21,12 +21,12 @@ Resets = tuple[list[Observation], list[dict[str, Any]]]
 
 
 class VectorEnv(AsyncBridge):
-    """Vector of environments, created by `palestra.make_vec`.
+    """Vector environment, created by `palestra.make_vec`.
 
     `reset` and `step` run all envs in lock-step. `send` starts commands without waiting, and `recv` returns results as
     soon as they are ready. `areset`, `astep`, `arecv`, `async for` and `acquire` do the same without blocking an event
     loop. An env has at most one command in flight, so its results are in order. `failures` contains the latest
-    failures, and `failed` is the number of all failures. A vector must be used from one thread at a time.
+    failures, and `failed` is the number of all failures. The object must be used from one thread at a time.
     """
 
     # Lock-step.
@@ -143,14 +143,14 @@ class VectorEnv(AsyncBridge):
         await asyncio.to_thread(self.close)
 
     def acquire(self) -> SubEnv:
-        """Return an unused env from this vector as an Env. Its `close` method returns it to the vector.
+        """Return an unused env as an Env, whose `close` method makes it available again.
 
-        The vector must have `autoreset="disabled"`. Failures are raised as EnvFailed.
+        This vector environment must have `autoreset="disabled"`. Failures are raised as EnvFailed.
         """
         if self.autoreset != "disabled":
-            raise BadValue(f"acquire requires a vector with autoreset='disabled', got {self.autoreset!r}")
+            raise BadValue(f"acquire requires make_vec(..., autoreset='disabled'), got {self.autoreset!r}")
         if not self._free:
-            raise EnvFailed(f"all {self.num_envs} envs in this vector are in use; close one, or create a larger vector")
+            raise EnvFailed(f"all {self.num_envs} envs are in use; close one, or pass a larger num_envs to make_vec")
         return SubEnv(self, self._free.pop())
 
     @property
@@ -160,7 +160,7 @@ class VectorEnv(AsyncBridge):
 
     @property
     def error(self) -> EnvFailed | None:
-        """Error that made this vector fail, or None if it has not failed."""
+        """Error that made the whole vector environment fail, or None if it has not failed."""
         return self._error
 
     @property

@@ -1,4 +1,4 @@
-"""Create vectors of environments from env names, keyword arguments, wrappers and a backend."""
+"""Create vector environments from env names, keyword arguments, wrappers and a backend."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_vec(
     ray_options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> VectorEnv:
-    """Create a vector of environments.
+    """Create a vector environment, which runs several environments together.
 
     Args:
         env_ids: Name of an env, callable that creates an env, or a list with one of these per env. URLs on a Palestra
@@ -64,7 +64,7 @@ def make_vec(
         reset_timeout: Maximum seconds per reset, including the construction of the env (default: `step_timeout`).
         memory_limit: Maximum memory per worker process in bytes.
         max_restarts: Maximum number of worker replacements. One more is allowed after every hundred results.
-        max_failures_in_a_row: Maximum number of consecutive failures per env, beyond which the vector raises EnvFailed.
+        max_failures_in_a_row: Maximum number of consecutive failures per env, beyond which EnvFailed is raised.
         kwargs: Keyword arguments for every env.
 
     If a step raises an exception, exceeds its timeout or the memory limit, or terminates its worker, only its own env
@@ -90,7 +90,7 @@ def make_vec(
     remote_options: dict[str, Any] = {}
     if remote:
         if not all(map(_on_palestra_server, sources)):
-            raise BadValue("a vector cannot combine envs on servers with local envs; pass only URLs or no URLs")
+            raise BadValue("make_vec cannot combine envs on servers with local envs; pass only URLs or no URLs")
         if wrappers or backend != "sync":
             raise BadValue("envs on a server do not support `wrappers` and `backend`; omit these arguments")
         remote_options = {name: kwargs.pop(name) for name in _REMOTE_OPTIONS if name in kwargs}
@@ -124,7 +124,7 @@ def make_vec(
 def check_limits(
     step_timeout: float | None, reset_timeout: float | None, memory_limit: int | None, max_restarts: int
 ) -> Limits:
-    """Check a vector's limits and return them as `Limits`."""
+    """Check the limits of a vector environment and return them as `Limits`."""
     for name, value in (
         ("step_timeout", step_timeout),
         ("reset_timeout", reset_timeout),
@@ -180,7 +180,7 @@ def _sources(env_ids: Source | Sequence[Source], num_envs: int | None) -> list[S
         return [env_ids] * (num_envs or 1)
     sources = list(env_ids)
     if not sources:
-        raise BadValue("a vector must have at least one env; pass its name")
+        raise BadValue("make_vec needs at least one env; pass its name")
     if num_envs is not None and num_envs != len(sources):
         raise BadValue(f"got {len(sources)} names but num_envs={num_envs}; omit num_envs")
     return sources

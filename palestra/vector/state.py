@@ -1,4 +1,4 @@
-"""Track the state of a vector: commands in flight, received replies, and failures."""
+"""Track the state of a vector environment: commands in flight, received replies, and failures."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class VectorState:
         self._outbox: list[Command] = []  # commands from the current event loop iteration
         self._responses: set[Future[EnvResult]] = set()
         self._sleepers: list[Future[None]] = []
-        # The finalizer also runs when the vector is garbage-collected and at interpreter exit.
+        # The finalizer also runs when this object is garbage-collected and at interpreter exit.
         self._finalizer = weakref.finalize(self, backend.close)
 
     def close(self) -> None:
         """Close all envs and end all workers. May be called more than once."""
-        self._error = self._error or EnvFailed("this vector is closed; create a new one with palestra.make_vec")
+        self._error = self._error or EnvFailed("this VectorEnv is closed; create a new one with palestra.make_vec")
         self._finalizer()
         self._in_flight.clear()
         self._claims.clear()

@@ -1,4 +1,4 @@
-"""Use one env in a vector as an Env, for code that runs one env at a time."""
+"""Use one env in a vector environment as an Env, for code that runs one env at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from palestra.workers.types import CALL, Command, EnvResult
 
 
 class SubEnv(Env):
-    """Env in a vector, returned by `VectorEnv.acquire`. It may run in another process."""
+    """Env in a vector environment, returned by `VectorEnv.acquire`. It may run in another process."""
 
     def __init__(self, vector: AsyncBridge, index: int) -> None:
         self.vector = vector
@@ -66,7 +66,7 @@ class SubEnv(Env):
         loop = self._loop
         if loop is None or not loop.is_running() or threading.get_ident() == self._loop_thread:
             return self.vector.call(name, *args, indices=[self.index])[0]
-        # Agents may run in other threads, but the vector must be used in its event loop's thread.
+        # Agents may run in other threads, but a VectorEnv must be used in its event loop's thread.
         command: Command = (self.index, CALL, (name, args, {}))
         result = asyncio.run_coroutine_threadsafe(self.vector._request(command), loop).result()
         if result.failure is not None:

@@ -1,1 +1,1 @@
-"""Worker processes that run environments for vectors, rollouts and the environment server."""
+"""Worker processes that run environments for vector environments, rollouts and the environment server."""

@@ -13,7 +13,7 @@ from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_fra
 
 
 class CommandLoop(ABC):
-    """Base class for the workers of vectors and the environment server.
+    """Base class for the workers of vector environments and of the environment server.
 
     A subclass runs the commands in a batch (usually on an `Executor`), appends each reply to `_done`, and calls
     `_flush` when replies should be sent.

@@ -48,7 +48,7 @@ def _ignore_phase(_: str) -> None:
 
 
 class EnvRunner:
-    """Runs one env in a vector, counts its episodes, and resets it according to the autoreset mode.
+    """Runs one env in a vector environment, counts its episodes, and resets it according to the autoreset mode.
 
     `on_phase` is called with "step", "reset" or "make" when such a phase starts, so that a deadline can be set for it.
     With `raise_memory_error`, a MemoryError is raised instead of reported as a failure. The caller must then end the

@@ -42,7 +42,7 @@ NO_REWARD: Final = float("nan")  # reward of a failed step, which cannot be mist
 class EnvFailure:
     """Infrastructure failure in one env, which explains why a call has no result."""
 
-    index: int  # index of the env in its vector
+    index: int  # index of the env in its vector environment
     env: str  # name of the env
     boundary: str  # component that failed, such as "env", "tool" or "engine"
     cause: Cause

@@ -1,4 +1,4 @@
-"""Worker process for a vector, which runs commands on its envs and records which env causes a failure."""
+"""Worker process for a vector environment, which runs commands and records which env causes a failure."""
 
 from __future__ import annotations
 

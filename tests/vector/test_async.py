@@ -139,7 +139,7 @@ def test_collect_plays_on_a_vector(how: dict[str, Any]) -> None:
 def test_failure_of_an_acquired_env_is_raised() -> None:
     async def drive(vec: VectorEnv) -> None:
         env, other = vec.acquire(), vec.acquire()
-        with pytest.raises(EnvFailed, match="all 2 envs in this vector are in use"):
+        with pytest.raises(EnvFailed, match="all 2 envs are in use"):
             vec.acquire()
         await asyncio.gather(env.areset(seed=1), other.areset(seed=2))
         outcomes: list[Any] = await asyncio.gather(env.astep("a"), other.astep("exit"), return_exceptions=True)

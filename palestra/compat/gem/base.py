@@ -60,7 +60,7 @@ def seed_everything(seed: int | None) -> None:
 
 
 def _accept_options(cls: type) -> None:
-    """Let a `reset` without the parameter `options` accept it, and add the episode's seed to its info."""
+    """Let a `reset` method without an `options` parameter accept `options`, and add the episode's seed to its info."""
     method = cls.__dict__.get("reset")
     if isinstance(method, FunctionType) and "options" not in signature(method).parameters:
         cls.reset = _with_options(method)  # type: ignore[attr-defined]  # every Env has this method

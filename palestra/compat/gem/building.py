@@ -14,7 +14,7 @@ from palestra.seeding import check_seed
 from palestra.wrappers.horizon import Horizon
 
 _PACKAGE = __name__.rpartition(".")[0]
-_PREFIX = "gem."  # entry points in GEM's modules refer to the modules of this package
+_PREFIX = "gem."  # entry points with this prefix are imported from this package
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "CodeEnv": {"question_key": "problem"},
     "MathEnv": {"question_key": "problem"},
@@ -24,10 +24,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def build(cls: Callable[..., Any], defaults: dict[str, Any], given: dict[str, Any]) -> tuple[Env, bool | None]:
-    """Return an environment, and whether it accepts only boxed or only tagged answers (None: both).
+    """Return an environment, and True if it accepts only boxed answers, False if only tagged ones, or None if both.
 
-    `defaults` are Palestra's keyword arguments and `given` are GEM's. GEM permits fewer turns than a game needs; such a
-    game is truncated.
+    `defaults` are Palestra's keyword arguments, and `given` are GEM's. If `given` contains a smaller `max_turns` than
+    the game accepts, the game is truncated after that many turns, as in GEM.
     """
     if not isinstance(cls, type):
         raise BadValue(f"{cls!r} is not a class")

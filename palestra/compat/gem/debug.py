@@ -1,4 +1,4 @@
-"""GEM's functions for playing an episode and printing it, for single environments and vectors."""
+"""GEM's functions for playing an episode and printing it, for single environments and vector environments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ppprint(value: Any) -> None:
 
 
 def run_and_print_episode(env: Any, policy: Policy, ignore_done: bool = False, max_steps: float = 1e9) -> None:
-    """Play until the episode ends (in a vector, until all episodes end in the same step), and print every step."""
+    """Play and print an episode; a vector environment is played until all its episodes end in the same step."""
     with _timer():
         observation, _ = env.reset()
         for number in _numbers(max_steps):
@@ -38,7 +38,7 @@ def run_and_print_episode(env: Any, policy: Policy, ignore_done: bool = False, m
 def run_and_print_episode_with_selective_step(
     env: Any, policy: Policy, ignore_done: bool = False, max_steps: float = 1e9
 ) -> None:
-    """Play a vector by stepping a random half of its environments at a time, and print every step."""
+    """Play and print a vector environment; each step includes each of its environments with probability 1/2."""
     with _timer():
         observation, _ = env.reset()
         for number in _numbers(max_steps):

@@ -37,11 +37,11 @@ class Arguments:
 
     kwargs: dict[str, Any]
     seed: int | None = None  # seed of the first episode
-    extract_boxed: bool | None = None  # which answers `qa:` accepts: only boxed ones, only tagged ones, or both (None)
+    extract_boxed: bool | None = None  # accept only boxed answers (True), only tagged answers (False), or both (None)
 
 
 def translate(cls: type, given: dict[str, Any]) -> Arguments:
-    """Return Palestra's arguments for `cls`; a keyword argument without an effect is reported once."""
+    """Return Palestra's arguments for `cls`; log one warning for each keyword argument that has no effect."""
     kwargs = dict(given)
     if not isinstance(kwargs.get("dataset"), str | None):
         kwargs.pop("dataset_name", None)  # the rows were passed, so the name is only a label

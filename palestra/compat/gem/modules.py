@@ -61,7 +61,7 @@ _CLASSES = {
 
 
 def add_modules() -> None:
-    """Create the modules with GEM's paths below this package; their names are imported on first use."""
+    """Create submodules of this package with the same paths as GEM's modules; names are imported on first use."""
     names = [*_MODULES, *(entry.partition(":")[0] for entry in _CLASSES)]
     for path in names:
         parent = ""
@@ -80,7 +80,7 @@ def _add(path: str) -> None:
 
 
 class _LazyModule(ModuleType):
-    """Module whose names are imported when they are used."""
+    """Module whose attributes are imported on first access."""
 
     def __init__(self, name: str, path: str) -> None:
         super().__init__(name, f"Names of GEM's module `gem.{path}`.")

@@ -1,4 +1,4 @@
-"""GEM's functions for registering and building environments and vectors."""
+"""GEM's functions for registering and building environments and vector environments."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def make_vec(
     seed: int = 0,
     **kwargs: Any,
 ) -> VectorEnv:
-    """Build a vector of environments, whose results are numpy arrays; `async_mode` runs them in threads."""
+    """Build a vector environment, whose results are numpy arrays; `async_mode` runs its environments in threads."""
     names = [env_ids] if isinstance(env_ids, str) else list(env_ids)
 
     def build(index: int) -> Env:

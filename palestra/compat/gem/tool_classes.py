@@ -129,8 +129,9 @@ class SearchTool(BaseTool):
 class ToolEnvWrapper(EnvWrapper):
     """Run tool calls in actions, and pass actions without a tool call to the environment.
 
-    A call adds `tool_reward`, and `tool_success_reward` if it succeeds; a failed call has `tool_execute_error_reward`
-    instead, if that is not 0. After `max_tool_uses` calls, every action is passed to the environment.
+    The reward for a call is `tool_reward`, plus `tool_success_reward` if the call succeeds. If
+    `tool_execute_error_reward` is not 0, it is the reward for a failed call instead. After `max_tool_uses` calls, every
+    action is passed to the environment.
     """
 
     def __init__(

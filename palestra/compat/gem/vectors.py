@@ -1,4 +1,4 @@
-"""GEM's vector environments on Palestra's vectors; rewards and flags are numpy arrays."""
+"""GEM's vector environments, implemented with `palestra.make_vec`; rewards and flags are numpy arrays."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class VectorEnv:
 
 
 class SyncVectorEnv(VectorEnv):
-    """Vector that steps its environments one after the other."""
+    """Vector environment that steps its environments one after the other."""
 
 
 class AsyncVectorEnv(VectorEnv):
-    """Vector that steps its environments in threads."""
+    """Vector environment that steps its environments in threads."""
 
     backend = "thread"
 
