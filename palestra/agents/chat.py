@@ -25,16 +25,21 @@ _MIN_REPLY = 16  # tokens; if less room is left in the context, no reply is requ
 
 
 class ChatAgent(Agent):
-    """Acts with a chat model.
+    """Agent that acts with a chat model.
 
-    Prompts use the model's chat template and are exact: each consists of the previous prompt, the sampled ids and the
-    ids of the new message. If that is impossible, `Call.split` contains the reason and a new token sample starts.
+    Prompts use the model's chat template. Each prompt consists of the previous prompt's ids, the sampled ids and the
+    ids of the new message. If that is impossible, a new token sample starts, and `Call.split` contains the reason.
 
-    `style`: "plain", "react" or "tools". `context`: policy for long conversations (see `palestra.agents.context`).
-    `reflect`: when to reflect before acting. `tools`: JSON schemas for the "tools" style; by default those in
-    `info["tools"]` of the first observation. `template_options`: template variables such as `enable_thinking`.
-    `keep_thinking`: extend prompts even where the template would remove earlier thoughts. `max_context`: limit on the
-    context length, if smaller than the engine's.
+    Args:
+        style: "plain", "react" or "tools", or a Style.
+        context: policy for long conversations (see `palestra.agents.context`); None keeps all turns.
+        reflect: when to reflect before acting; None means never.
+        tools: JSON schemas for the "tools" style (default: `info["tools"]` from the first observation).
+        template_options: variables for the chat template, such as `enable_thinking`.
+        keep_thinking: whether to extend the previous prompt even if the template would remove earlier thoughts.
+        max_context: maximum context length in tokens (default: the engine's).
+
+    The other arguments are sampling parameters and the `system` prompt.
     """
 
     def __init__(

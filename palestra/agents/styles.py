@@ -12,7 +12,7 @@ from palestra.parsing import as_tool_call, react_action, tool_calls
 
 REACT = (
     "Answer every message in two parts:\n"
-    "Thought: what you make of the situation and what to try next\n"
+    "Thought: your assessment of the situation and what to try next\n"
     "Action: the action itself and nothing else, in the format that the task requires"
 )
 ToolFormat = Literal["auto", "hermes", "qwen_coder", "llama", "mistral"]

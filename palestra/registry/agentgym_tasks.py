@@ -46,19 +46,19 @@ def spread(ids: Sequence[str], number: int) -> Task:
 
 
 def babyai(ids: Sequence[str], number: int) -> Task:
-    """Return the task at level `number % 40 + 1` with seed `number // 40`, as in AgentGym."""
+    """Return AgentGym's task `number`, which is level `number % 40 + 1` with seed `number // 40`, if it is served."""
     return Task(BABYAI_ALL, number, {}, {}) if BABYAI_ALL in ids else spread(ids, number)
 
 
 def textcraft(ids: Sequence[str], number: int) -> Task:
-    """Return the goal with this number in AgentGym's order (sorted by depth)."""
+    """Return AgentGym's task `number`, which is the goal with this number in order of depth, if it is served."""
     if TEXTCRAFT_ALL not in ids:
         return spread(ids, number)
     return Task(TEXTCRAFT_ALL, number, {}, {"order": "agentgym"})
 
 
 def sciworld(ids: Sequence[str], number: int) -> Task:
-    """Return AgentGym's task `number`; its tasks are all variations of all task types, in order."""
+    """Return AgentGym's task `number`, which is the variation with this number in AgentGym's list, if it is served."""
     if SCIWORLD_ALL not in ids:
         return spread(ids, number)
     from palestra.envs.sciworld.tasks import agentgym_variations

@@ -69,8 +69,9 @@ def register(
     """Register an environment under `env_id`.
 
     `entry_point` is "module:Class", a class, or a function that returns an Env. `make` passes it `kwargs` and any
-    further keyword arguments. The other arguments are the fields of `EnvSpec`; `reward_range` defaults to the class's
-    attribute. An identical spec may be registered again, for example by a module that is imported twice.
+    further keyword arguments. The other arguments are the fields of `EnvSpec`. If `entry_point` is a class,
+    `reward_range` defaults to its attribute, and `summary` to the first line of its docstring. An identical spec may be
+    registered again, for example by a module that is imported twice.
     """
     if reward_range is None:
         reward_range = getattr(entry_point, "reward_range", UNBOUNDED) if isinstance(entry_point, type) else UNBOUNDED
@@ -111,7 +112,7 @@ def unregister(env_id: str) -> None:
 def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
     family = EnvId.parse(spec.id).family
     if family in EXTERNAL or family in RESERVED:
-        raise BadValue(f"the family {family!r} is reserved for names of that library; choose another for {spec.id}")
+        raise BadValue(f"{spec.id}: the family {family!r} is reserved for environments from that library")
     _load_catalog(family)
     if spec.id in _received:
         return  # the env's module has just been imported here, but the spec from the other process takes precedence
@@ -210,12 +211,12 @@ def get_spec(name: str) -> EnvSpec:
             id=name,
             entry_point=EXTERNAL[family],
             kwargs={"env": rest},
-            summary=f"{rest} of {family}",
+            summary=f"{rest} from {family}",
             extra=family,
         )
     if colon and family in RESERVED:
         supported = ", ".join(f"{family}:" for family in EXTERNAL)
-        raise UnknownEnv(f"{name!r}: environments of {family} are not supported yet. Supported libraries: {supported}")
+        raise UnknownEnv(f"{name!r}: {family} environments are not supported yet. Supported libraries: {supported}")
     if _is_module_class(name):
         return _class_spec(name)
     return get_registered_spec(name)

@@ -212,7 +212,7 @@ class Tools(Wrapper):
             self._state = "over"
         observation = step.observation
         if self._spent and not step.done and self._by_name and self._would_call(action):
-            observation = _join(["No tool calls are left; this reply went to the task.\n\n", observation])
+            observation = _join(["No tool calls are left; this reply was passed to the task.\n\n", observation])
         return step._replace(observation=observation, info={**step.info, **self._counts(), "use_tool": False})
 
     def _would_call(self, action: str) -> bool:

@@ -62,7 +62,7 @@ class BabyAI(MultiTurnEnv):
         self.discounted = bool(discounted)
         self._levels: dict[str, Level] = {}  # levels in a group, reused by later episodes
 
-    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # this environment has no reset options
         level = self.levels[self.task_seed % len(self.levels)]
         if self._max_turns_override is None:
             self.max_turns = LEVELS[level]

@@ -25,7 +25,7 @@ WORDS = ("a", "1", "hello")  # texts that the random player types, in addition t
 
 
 class MiniWob(MultiTurnEnv):
-    """A MiniWoB++ task (Liu et al. 2018), which is solved if the page's reward is 1 or reaches the task's threshold.
+    """A MiniWoB++ task (Liu et al. 2018), solved if the page's reward reaches a threshold, which is 1 for most tasks.
 
     `task` is MiniWoB's name ("click-button") or the name in the env id ("ClickButton"). `observation` is "axtree"
     (WebArena's accessibility tree), "html" or "screenshot" (an image, in which numbered boxes mark the elements unless

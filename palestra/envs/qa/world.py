@@ -1,4 +1,4 @@
-"""Questions about the generated encyclopedia, which no model can have memorized."""
+"""Questions about the generated encyclopedia, which is fictional and therefore unknown to pretrained models."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 @cache
 def agentgym_variations() -> tuple[tuple[str, int], ...]:
-    """Return AgentGym's list of task types and variations; its task numbers are the positions in this list."""
+    """Return all pairs (task type, variation) in AgentGym's order, in which a position is AgentGym's task number."""
     types = [task for task in TYPES.values() if task.number not in _NOT_IN_AGENTGYM]
     return tuple((task.name, variation) for task in types for variation in range(task.variations))
 

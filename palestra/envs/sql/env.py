@@ -187,7 +187,7 @@ class GeneratedSql(SqlEnv):
             raise BadValue(f"`copies` must be an integer from 1 to 20, got {copies!r}")
         self.domain, self.level, self.copies = domain, level, copies
 
-    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # there are no options
+    def setup(self, options: dict[str, Any]) -> None:  # noqa: ARG002  # this environment has no reset options
         domain = self.domain or self.rng.choice(sorted(DOMAINS))
         self.about = source_of(domain, self.task_seed, self.split).about
         self.databases, self.question = _generate(domain, self.level, self.copies, self.split, self.task_seed)
