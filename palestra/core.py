@@ -181,7 +181,7 @@ class Env(ABC):
                 env.spec = self.spec
             return env
         if kwargs:
-            raise BadValue(f"spawn(same_state=True) takes no other keywords, got {', '.join(kwargs)}")
+            raise BadValue(f"spawn(same_state=True) takes no other keyword arguments, got {', '.join(kwargs)}")
         return self.fork()
 
     def snapshot(self) -> bytes:

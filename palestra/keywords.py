@@ -49,5 +49,5 @@ def _reject_keywords(cls: type, kwargs: dict[str, Any], accepted: frozenset[str]
     unknown = sorted(set(kwargs) - accepted)
     candidates = [match for name in unknown if (match := suggest(name, sorted(accepted)))]
     hint = f" Did you mean {', '.join(candidates)}?" if candidates else ""
-    keywords = f" Its keywords are: {', '.join(sorted(accepted))}." if accepted else " It has no keywords."
-    raise UnknownKeyword(f"{cls.__name__} has no keyword {', '.join(unknown)}.{hint}{keywords}")
+    listed = f" Its keyword arguments are: {', '.join(sorted(accepted))}." if accepted else " It has none."
+    raise UnknownKeyword(f"{cls.__name__} has no keyword argument {', '.join(unknown)}.{hint}{listed}")

@@ -86,11 +86,18 @@ def check_options(config: Any) -> None:
             value = (value,) if isinstance(value, str) else tuple(value)
             object.__setattr__(config, item.name, value)
         if type(value) is not kind:
-            raise BadValue(f"{name} must be of type {_TYPE_NAMES.get(kind, kind.__name__)}, got {value!r}")
+            raise BadValue(f"{name} must be {_TYPE_NAMES.get(kind, kind.__name__)}, got {value!r}")
         _check_range(name, value, item.metadata)
 
 
-_TYPE_NAMES = {str: "string", tuple: "list of strings", dict: "table", bool: "true or false"}
+_TYPE_NAMES = {
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    tuple: "a list of strings",
+    dict: "a table",
+    bool: "true or false",
+}
 
 
 def _check_range(name: str, value: Any, limits: Any) -> None:

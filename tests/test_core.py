@@ -158,7 +158,7 @@ def test_spawn_follows_gem() -> None:
     with pytest.raises(ResetNeeded):
         fresh.step("x")
     assert env.spawn(max_turns=3).max_turns == 3
-    with pytest.raises(BadValue, match="takes no other keywords"):
+    with pytest.raises(BadValue, match="takes no other keyword arguments"):
         env.spawn(same_state=True, max_turns=3)
     wrapped = Shout(env).spawn(max_turns=5)
     assert isinstance(wrapped, Shout)

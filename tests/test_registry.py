@@ -93,9 +93,9 @@ def test_unknown_ids_raise_with_the_nearest_id() -> None:
 
 
 def test_unknown_keywords_raise_with_the_nearest_keyword() -> None:
-    with pytest.raises(UnknownKeyword, match=r"Sudoku has no keyword clus\. Did you mean clues\?"):
+    with pytest.raises(UnknownKeyword, match=r"Sudoku has no keyword argument clus\. Did you mean clues\?"):
         palestra.make("game:Sudoku-v0-easy", clus=9)
-    with pytest.raises(TypeError, match="It has no keywords"):
+    with pytest.raises(TypeError, match="It has none"):
         Sound(anything=1)  # type: ignore[call-arg]
 
 

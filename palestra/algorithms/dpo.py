@@ -82,7 +82,7 @@ class DPO(Algorithm[DPOConfig]):
         if not pairs:
             tasks = len({task_key(t) for t in trajectories})
             raise BadValue(
-                f"no preference pairs: among {len(trajectories)} trajectories of {tasks} tasks, no two of one task "
+                f"no preference pairs: of {len(trajectories)} trajectories for {tasks} tasks, no two for the same task "
                 f"differ in return by at least {margin:g}. Collect several episodes per seed (--group-size 2 or more, "
                 "or two agents on the same seeds), or lower --dpo-margin"
             )

@@ -33,7 +33,7 @@ class ImportanceOptions:
             raise BadValue(f"mask must be (low, high) with 0 <= low < high, got {self.mask}")
         for level in (self.level, self.mask_level):
             if level not in get_args(Level):
-                raise BadValue(f"the level of importance weights must be one of {', '.join(get_args(Level))}")
+                raise BadValue(f"level and mask_level must be one of {', '.join(get_args(Level))}; got {level!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ def _from_brackets(name: str, rest: str, text: str) -> Command:
         parts = parts or re.fullmatch(r"\[([^\[\]]*)\]\s*\[(.*)\]", rest, re.S)
         if parts is None:
             raise BadAction(
-                f"{clip(text, 80)!r} is not complete; write type [id] [text] [1], or [0] not to press Enter"
+                f"{clip(text, 80)!r} is incomplete; write type [id] [text] [1], or [0] instead of [1] to skip Enter"
             )
         return _command(name, list(parts.groups()))
     if name in ("fill", "select", "press_on"):
@@ -165,7 +165,7 @@ def _from_call(text: str, name: str) -> Command:
         keywords = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise BadAction(
-            f"{clip(text, 80)!r} is not a valid call; arguments are quoted texts and numbers, as in fill('12', 'text')"
+            f"{clip(text, 80)!r} is not a valid call; arguments are quoted texts or numbers, as in fill('12', 'text')"
         ) from None
     if name in ("click", "dblclick", "mouse_click", "mouse_dblclick"):  # only the left mouse button is supported
         keywords.pop("button", None)
@@ -202,9 +202,8 @@ def _command(name: str, args: list[Any]) -> Command:
     kinds = _kinds(name)
     least = sum(1 for kind in kinds if not kind.endswith("?"))
     if not least <= len(args) <= len(kinds):
-        raise BadAction(
-            f"{name} has {least if least == len(kinds) else f'{least} or {len(kinds)}'} arguments: {_form(name)}"
-        )
+        count = f"{least}" if least == len(kinds) else f"{least} to {len(kinds)}"
+        raise BadAction(f"{name} takes {count} argument{'' if count == '1' else 's'}: {_form(name)}")
     return Command(name, tuple(_value(name, kind.rstrip("?"), arg) for kind, arg in zip(kinds, args, strict=False)))
 
 

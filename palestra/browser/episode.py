@@ -113,7 +113,7 @@ class Episode:
         state = observe(context, self.view, milliseconds=self.milliseconds, extra=self.extra)
         failure = next((tab.failure for tab in context.tabs if tab.failure), None)
         if failure is not None:
-            raise EnvFailed(f"a site of the environment does not respond: {failure}")
+            raise EnvFailed(f"one of the environment's sites does not respond: {failure}")
         return state
 
     def _recovering(self, work: Any) -> Any:

@@ -85,7 +85,7 @@ def find_browser() -> str:
         if path is not None:
             real = _BEHIND_WRAPPER.get(path, path)
             return real if Path(real).exists() else path
-    raise MissingExtra(f"no Chromium was found. Install it with: {INSTALL}, or set {VARIABLE} to its path")
+    raise MissingExtra(f"Chromium was not found. Install it with: {INSTALL}, or set {VARIABLE} to its path")
 
 
 def command_line(executable: str, profile: Path, *, sandboxed: bool) -> list[str]:

@@ -59,7 +59,9 @@ def parse_keys(combination: str) -> tuple[int, str]:
     for part in parts[:-1]:
         if part.lower() not in MODIFIERS:
             names = "Alt, Control, Meta and Shift"
-            raise BadAction(f"{clip(part, 20)!r} in {clip(combination, 40)!r} is not a modifier key; they are {names}")
+            raise BadAction(
+                f"{clip(part, 20)!r} in {clip(combination, 40)!r} is not a modifier key; the modifier keys are {names}"
+            )
         modifiers |= MODIFIERS[part.lower()]
     key = "+" if parts[-1] == "Plus" else parts[-1] or " "
     if key.lower().replace("_", "") not in _NAMED and len(key) != 1 and key.lower() not in MODIFIERS:

@@ -89,7 +89,7 @@ def _field(tab: Tab, number: int) -> dict[str, Any]:
     if not field:
         raise BadAction(f"Element [{number}] is not a text field.")
     if place["disabled"] or place["readonly"]:
-        raise BadAction(f"Element [{number}] cannot be changed.")
+        raise BadAction(f"Element [{number}] is disabled or read-only.")
     return place
 
 
@@ -121,7 +121,7 @@ def _drag(context: Context, first: int, second: int) -> None:
     start = _locate(tab, first)
     end: dict[str, Any] = tab.evaluate(f"__palestra.locate({second})")  # its place after scrolling to the first one
     if start.get("option") or end.get("option"):
-        raise BadAction("An option of a list cannot be dragged.")
+        raise BadAction("An option in a list cannot be dragged.")
     # Lists change their order only after the middle of an item has been passed.
     further = [OVERSHOOT * ((end[axis] > start[axis]) - (end[axis] < start[axis])) for axis in ("x", "y")]
     _mouse_drag(context, start["x"], start["y"], end["x"] + further[0], end["y"] + further[1])
@@ -190,7 +190,7 @@ def _goto(context: Context, url: str) -> None:
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or parts.netloc.lower() not in context.sites:
         sites = ", ".join(f"http://{host}/" for host in context.sites)
-        raise BadAction(f"{url[:100]!r} cannot be opened. The only sites are: {sites}")
+        raise BadAction(f"{url[:100]!r} cannot be opened. The available sites are: {sites}")
     error = context.tab.navigate(address)
     if error is not None and error != "net::ERR_ABORTED":
         raise BadAction(f"{url[:100]!r} could not be loaded ({error}).")

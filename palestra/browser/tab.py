@@ -149,7 +149,7 @@ class Tab:
                 self.url = params["url"]
         elif method == "Page.javascriptDialogOpening":
             if len(self.messages) < MAX_MESSAGES:
-                self.messages.append(f"A dialog said: {params['message'][:1000]}")
+                self.messages.append(f"A dialog was shown: {params['message'][:1000]}")
             accept = {"accept": params["type"] != "prompt"}
             self.connection.send("Page.handleJavaScriptDialog", accept, self.session)
         elif method in ("Inspector.targetCrashed", "palestra.lost"):
@@ -175,7 +175,7 @@ class Tab:
         if site is None:
             document = params.get("resourceType") == "Document"
             if document and len(self.messages) < MAX_MESSAGES:
-                self.messages.append(f"{request['url'][:200]} was not opened, because it is not one of the sites.")
+                self.messages.append(f"{request['url'][:200]} was not opened, because its site is not available.")
             # If the request for a document is aborted, the current page stays; other errors would show an error page.
             reason = "Aborted" if document else "InternetDisconnected"
             self._reply("Fetch.failRequest", {"requestId": number, "errorReason": reason})

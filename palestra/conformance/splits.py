@@ -28,7 +28,7 @@ def splits(subject: Subject) -> None:
     seen = _tasks(subject, "train", TRAIN_SEEDS)
     for task, seed in _tasks(subject, "test", TEST_SEEDS).items():
         if task in seen and not _may_share_tasks(subject):
-            defect = f'the task of seed {seed} with split="test" is that of seed {seen[task]} with split="train"'
+            defect = f'seed {seed} with split="test" has the same task as seed {seen[task]} with split="train"'
             subject.fail(VALIDITY, f"{defect}: sample tasks with Env.sample_task", seed)
 
 

@@ -45,7 +45,7 @@ def compare(before: str | Path, after: str | Path, *, metric: str = "success") -
     paired = _pairs(one, two, METRICS[metric])
     if not paired:
         raise BadValue(
-            f"{before} and {after} have no task in common: they need the same environments, keywords and seeds"
+            f"{before} and {after} have no task in common; a task has the same environment, keyword arguments and seed"
         )
     rows = [_row(p, metric) for p in paired]
     for row, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):

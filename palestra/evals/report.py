@@ -119,7 +119,9 @@ def _successes(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     chart = ranges.draw("Success by environment", intervals, span=(0.0, 1.0), form=lambda value: f"{value * 100:.3g}%")
     return chart + (
-        "<p>The thin marks are the random player and the expert.</p>" if any(r.marks for r in intervals) else ""
+        "<p>The thin marks show the success rates of the random player and the expert.</p>"
+        if any(r.marks for r in intervals)
+        else ""
     )
 
 
@@ -192,7 +194,7 @@ def _pinned(record: EvaluationRecord) -> str:
     plan = json.dumps(record.plan, indent=2)
     return (
         f"<pre>{escape(command)}</pre><p>{escape(versions)}</p>"
-        f"<details><summary>ids, keywords, seeds, sampling, template</summary><pre>{escape(plan)}</pre></details>"
+        f"<details><summary>ids, arguments, seeds, sampling, template</summary><pre>{escape(plan)}</pre></details>"
     )
 
 

@@ -67,7 +67,7 @@ async def rescore(
     if folder.resolve() == before.folder.resolve():
         raise BadValue("rescore does not overwrite its source; choose another --out")
     if grader is not None and kwargs:
-        raise BadValue("`grader` cannot be combined with environment keywords, which take effect only in a replay")
+        raise BadValue("`grader` cannot be combined with environment keyword arguments, which affect only a replay")
     suite = with_overrides(before.suite, kwargs=kwargs or {})
     plan = plan_of(suite, before.agent)
     plan["rescored"] = {"from": str(before.folder), "grader": grader}

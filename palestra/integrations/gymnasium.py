@@ -79,7 +79,7 @@ class ToGymnasium(gymnasium.Env[str, str]):
         if isinstance(env, str):
             self.env = make(env, **kwargs)
         elif kwargs:
-            raise BadValue(f"keywords need the name of an environment, not an instance; got {', '.join(kwargs)}")
+            raise BadValue(f"keyword arguments require an environment's name, not an instance; got {', '.join(kwargs)}")
         else:
             self.env = env
         self.render_mode = render_mode

@@ -104,7 +104,7 @@ class _EpisodeBrowserTool(BrowserTool):
         try:
             command = parse_action(action)
             if command.name == "stop":
-                raise BadAction("stop is not an action of the browser; write your answer instead.")
+                raise BadAction("stop is not available in the browser tool; write your answer instead.")
             if self._episode is None:
                 start = BrowsingStart(self.addresses, f"http://{self.addresses[0][0]}/")
                 self._episode = Episode(start, self.view, milliseconds=TURN_MS)

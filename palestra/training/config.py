@@ -70,7 +70,10 @@ class TrainConfig:
         if isinstance(algorithm, PolicyGradient):
             _ = algorithm.teacher  # raises BadValue if the algorithm needs a teacher and none is set
             if algorithm.config.is_correction == "always" and sampling.temperature == 0:
-                raise BadValue("is_correction='always' compares probabilities; use --temperature 1 instead of 0")
+                raise BadValue(
+                    "is_correction='always' needs a temperature above 0, because importance weights compare the "
+                    "probabilities of sampled tokens; use --temperature 1"
+                )
         if sampling.dynamic_sampling and sampling.group_size < 2:
             raise BadValue("dynamic_sampling compares the episodes of a group, so group_size must be at least 2")
         if sampling.oversampling > 1 and sampling.asynchronous:

@@ -164,7 +164,7 @@ class Learner:
         norm = self.optimizer.clip_grad_norm(self.config.optimizer.max_grad_norm)
         if not math.isfinite(norm):
             raise TrainingDiverged(
-                f"the norm of the gradient is {norm}. Lower --lr or --max-grad-norm; the last checkpoint is intact"
+                f"the gradient norm is {norm}. Lower --lr or --max-grad-norm; the last checkpoint is intact"
             )
         self.optimizer.step()
         return norm

@@ -67,7 +67,7 @@ def test_context_policies_have_names(settings: dict[str, Any], policy: Any) -> N
         ({"context": "none"}, "context must be one of full, latest"),
         ({"context": "latest", "reflect": True}, "reflection needs the earlier turns"),
         ({"tool_format": "llama"}, "requires --style tools"),
-        ({"template_kwargs": 3}, "template_kwargs must be of type table"),
+        ({"template_kwargs": 3}, "template_kwargs must be a table"),
     ],
 )
 def test_invalid_settings_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -63,7 +63,7 @@ def test_replies(reply: str, command: Command) -> None:
         ("I do not know", "is not an action"),
         ("clik [3]", "Did you mean click?"),
         ("click [abc]", "number of an element"),
-        ("click", "1 arguments: click [id]"),
+        ("click", "click takes 1 argument: click [id]"),
         ("type [3]", "type [id] [text] [1]"),
         ("scroll [sideways]", "scroll [up]"),
         ("fill('3', open('x'))", "not a valid call"),

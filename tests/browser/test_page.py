@@ -94,7 +94,7 @@ def test_typing_and_choosing(page: Episode) -> None:
     assert "option 'Red' selected: True" in do(page, f"click [{number(page, 'option', 'Red')}]")
     date = next(node.number for node in page.state.nodes if node.role == "textbox" and not node.name)
     assert "value: 2020-02-29" in do(page, f"fill [{date}] [2020-02-29]")
-    assert "A dialog said: Saved Bob" in do(page, f"click [{number(page, 'button', 'Save')}]")
+    assert "A dialog was shown: Saved Bob" in do(page, f"click [{number(page, 'button', 'Save')}]")
 
 
 def test_the_clipboard_belongs_to_the_context(page: Episode) -> None:
@@ -127,9 +127,9 @@ def test_navigation_and_tabs(page: Episode) -> None:
 
 def test_other_sites_cannot_be_reached(page: Episode) -> None:
     text = do(page, f"click [{number(page, 'link', 'Elsewhere')}]")
-    assert "http://example.com/ was not opened, because it is not one of the sites.\n[1] RootWebArea 'Shop'" in text
+    assert "http://example.com/ was not opened, because its site is not available.\n[1] RootWebArea 'Shop'" in text
     for url in ("http://example.com", "file:///etc/passwd", "javascript:alert(1)", "chrome://version"):
-        with pytest.raises(BadAction, match="The only sites are: http://shop.test/"):
+        with pytest.raises(BadAction, match="The available sites are: http://shop.test/"):
             do(page, f"goto [{url}]")
     script = "fetch('http://127.0.0.1:1/').then(() => 'reached', () => 'blocked')"
     assert page.evaluate(script) == "blocked"

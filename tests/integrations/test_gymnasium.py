@@ -109,7 +109,7 @@ def test_render_returns_the_last_observation() -> None:
 def test_usage_errors() -> None:
     with pytest.raises(BadValue, match="render_mode"):
         to_gymnasium(GUESS, render_mode="human")
-    with pytest.raises(BadValue, match="keywords need the name"):
+    with pytest.raises(BadValue, match="keyword arguments require an environment's name"):
         to_gymnasium(palestra.make(GUESS), max_turns=3)
     with pytest.raises(BadValue, match="mask"):
         AnyText().sample(mask=1)  # type: ignore[arg-type]

@@ -208,7 +208,7 @@ def test_cloning_shows_a_loss_and_no_episodes() -> None:
 def test_the_final_evaluation_states_its_tasks() -> None:
     final = {"final_success": 0.5, "final_tasks": 12, "final_seen": 0.25}
     text = console.describe_final([*ROWS, {**ROWS[-1], **final}]) or ""
-    assert "on held-out tasks (12 distinct tasks, 25% of episodes seen in training)" in text
+    assert "on held-out tasks (12 distinct tasks, 25% of the episodes on tasks seen in training)" in text
     few = console.describe_final([{**ROWS[-1], **final, "eval_held_out": 0.0, "eval_seen": 1.0}]) or ""
-    assert "on fresh games of the same tasks" in few
+    assert "on new episodes of the same tasks" in few
     assert console.describe_final(ROWS) is None

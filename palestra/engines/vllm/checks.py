@@ -41,7 +41,7 @@ async def check_server(
         return difference
     concerned = await _describe(client, weights, dtype=dtype, tied=tied)
     raise EngineFailed(
-        f"after a weight update, {client.base_url} computes other log-probabilities than the learner: the mean "
+        f"after a weight update, the log-probabilities from {client.base_url} differ from the learner's: the mean "
         f"difference is {difference:.3g} nats per token, above {bound:g}. {concerned}. The last checkpoint is intact"
     )
 

@@ -255,7 +255,7 @@ def describe_tasks(row: Row) -> str:
     """Describe an evaluation's tasks; an environment with few tasks uses the same ones in training and evaluation."""
     if row.get("eval_held_out", 1.0):
         return "held-out tasks"
-    return "fresh games of the same tasks" if row.get("eval_seen") else "new seeds"
+    return "new episodes of the same tasks" if row.get("eval_seen") else "new seeds"
 
 
 def describe_final(rows: Sequence[Row]) -> str | None:
@@ -265,7 +265,9 @@ def describe_final(rows: Sequence[Row]) -> str | None:
         return None
     text = f"final success {_rate(row, 'final_success')} on {describe_tasks(row)}"
     if "final_tasks" in row:
-        text += f" ({row['final_tasks']} distinct tasks, {row['final_seen']:.0%} of episodes seen in training)"
+        text += (
+            f" ({row['final_tasks']} distinct tasks, {row['final_seen']:.0%} of the episodes on tasks seen in training)"
+        )
     return text
 
 

@@ -137,7 +137,7 @@ def test_the_browser_tool(shop: dict[str, Any]) -> None:
             assert "Price: $12.50" in step.observation
             assert not step.done
         step = env.step("<browser>goto [http://example.com/]</browser>")
-        assert "The only sites are: http://site.test/" in step.observation
+        assert "The available sites are: http://site.test/" in step.observation
         fork.close()
     with pytest.raises(BadValue, match="needs a site"):
         palestra.make("game:GuessTheNumber-v0-easy", tools=["browser"])
