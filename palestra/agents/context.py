@@ -1,8 +1,8 @@
 """Context policies: choose which turns of a long conversation stay in the prompt.
 
-A conversation consists of its task (system text and first observation), which is always kept, and turns (a reply and
-the observation that followed). A policy returns how many of the latest turns to keep. Dropping turns starts a new token
-sample.
+A conversation consists of its task (system prompt and first observation) and its turns (a reply and the observation
+that followed). A policy returns how many of the latest turns to keep. All policies except LatestObservation also keep
+the task. Dropping turns starts a new token sample.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TokenBudget:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Let the model summarize the conversation when the prompt exceeds `tokens` or `turns`.
+    """Let the model summarize the conversation when it has more than `tokens` tokens or more than `turns` turns.
 
     The conversation continues from the task, the summary and the latest `recent` turns. If neither limit is set, the
     token limit is derived from the context length.

@@ -54,7 +54,7 @@ Choose = Callable[[Observation, dict[str, Any]], Reply | Awaitable[Reply]]
 class FunctionAgent(Agent):
     """Calls a sync or async function of (observation, info) that returns a string or an Action.
 
-    With `threads` a slow sync function runs in a thread, so that it does not block the event loop.
+    With `threads=True`, the function is called in a thread, so that a slow sync function does not block the event loop.
     """
 
     def __init__(self, choose: Choose, *, threads: bool = False) -> None:

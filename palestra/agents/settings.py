@@ -64,7 +64,8 @@ class AgentSettings:
     context_tokens: int = option(
         0,
         "Number of prompt tokens above which --context token_budget drops turns and --context summary writes a "
-        "summary; 0 uses the context window minus the maximum reply length.",
+        "summary; 0 derives the limit from the context window, except that --context summary has no token limit if "
+        "--context-turns is set.",
         at_least=0,
     )
     summary_tokens: int = option(256, "Maximum number of tokens per summary.", at_least=1)
