@@ -133,7 +133,7 @@ def _read_action(env: Env) -> str | None:
             action = boxed(text.strip()) if _expects_box(env) and last_boxed(text) is None else text
             if env.unwrapped.can_read(action):
                 return action
-            print(f"This could not be read; the turn is not used. A valid action is {env.example_action()}")
+            print(f"Your action could not be read, so it does not use a turn. A valid action is {env.example_action()}")
 
 
 def _wrapped(text: str) -> str:

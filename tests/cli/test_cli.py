@@ -297,7 +297,7 @@ def test_commands_and_unreadable_lines_do_not_use_up_a_turn() -> None:
     assert done.returncode == 0
     assert "There is no command :foo" in done.stdout
     assert "The expert would play" in done.stdout
-    assert "This could not be read; the turn is not used." in done.stdout
+    assert "Your action could not be read, so it does not use a turn." in done.stdout
     assert "Turn 1" not in done.stdout
     assert done.stdout.endswith("You quit the game.\n")
 
