@@ -42,6 +42,7 @@ class Context:
         self.label: object = None  # identifies the loaded page, so that a later episode with this page can reuse it
         self.closed = False
         self.clipboard = ""
+        self.turns = 0  # number of observations
         self.closers: list[Callable[[], None]] = []  # functions that release the episode's resources
         self.data_folder: Path | None = None  # data of the application that runs for this episode
         self.first: PageState | None = None  # the first observation of the current episode

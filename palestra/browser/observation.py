@@ -14,6 +14,7 @@ from palestra.errors import BadValue
 Form = Literal["axtree", "html", "screenshot"]
 FORMS: tuple[str, ...] = ("axtree", "html", "screenshot")
 MAX_REDIRECTS = 10
+MAX_RENEWALS = 3  # of the state :hover per observation
 MAX_NODES = 3000
 NAVIGATION_SECONDS = 2.0  # maximum time to wait for an announced navigation to start
 MAX_CHARS = 60_000  # longer observations are cut
@@ -111,16 +112,25 @@ def observe(context: Context, view: View, *, milliseconds: float, extra: str = "
     `extra` is a JavaScript expression whose value is returned as well.
     """
     html = f"P.html({view.script_options()})" if view.form == "html" else "''"
-    script = (
-        f"(async()=>{{const P=__palestra;await P.advance({milliseconds});await P.yield();await P.images();"
-        f"const moves=[P.leaving,P.opening];P.leaving=P.opening=false;"
-        f"return JSON.stringify([...moves,P.observe({view.script_options()}),document.title,{html},{extra}])}})()"
-    )
+    context.turns += 1
+    renewals = 0
     for _ in range(MAX_REDIRECTS):
         context.adopt_new_tabs()
         tab = context.tab
         tab.wait_for_load()
-        leaving, opening, nodes, title, markup, value = json.loads(tab.retrying(partial(tab.evaluate, script)))
+        x, y = tab.mouse if renewals < MAX_RENEWALS else (-1, -1)
+        script = (
+            f"(async()=>{{const P=__palestra;if(P.staleHover({x},{y}))return 'null';"
+            f"await P.pass({context.turns},{milliseconds});const nodes=await P.settled({view.script_options()});"
+            f"if(P.staleHover({x},{y}))return 'null';const moves=[P.leaving,P.opening];P.leaving=P.opening=false;"
+            f"return JSON.stringify([...moves,nodes,document.title,{html},{extra}])}})()"
+        )
+        reply = json.loads(tab.retrying(partial(tab.evaluate, script)))
+        if reply is None:
+            tab.renew_hover()
+            renewals += 1
+            continue
+        leaving, opening, nodes, title, markup, value = reply
         if opening:
             context.expect_tab(NAVIGATION_SECONDS)
         if leaving:

@@ -12,6 +12,7 @@ from palestra.browser.sites import Request, Response, Site, SiteFailed
 
 CALL_SECONDS = 15.0  # a call that takes longer means that the page or the browser hangs
 MAX_MESSAGES = 10
+MOUSE = "Input.dispatchMouseEvent"
 LOAD_SECONDS = 15.0  # maximum time for a page to load
 _STALE = ("navigated or closed", "Cannot find context", "context with specified id", "Execution context was destroyed")
 
@@ -38,6 +39,8 @@ class Tab:
         self.crashed: str | None = None
         self.messages: list[str] = []  # dialogs and links to other sites since the last observation
         self.failure: str | None = None  # why a site did not answer
+        self.mouse: tuple[float, float] = (-1, -1)  # position in the viewport
+        self.pressed = 0  # buttons of the mouse that are down, as in `MouseEvent.buttons`
         self._changed = threading.Condition()
         self._requests: set[str] = set()  # intercepted and not answered yet
         self._loading = False
@@ -56,6 +59,9 @@ class Tab:
 
     def call_all(self, calls: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """Send several calls at once and wait for all of them."""
+        for method, params in calls:
+            if method == MOUSE:
+                self.mouse, self.pressed = (params["x"], params["y"]), params.get("buttons", 0)
         for call in self.connection.send_all(calls, self.session):
             self.wait(call)
 
@@ -73,6 +79,12 @@ class Tab:
             text = details.get("exception", {}).get("description") or details.get("text", "")
             raise ScriptError(text[:500])
         return reply["result"].get("value")
+
+    def renew_hover(self) -> None:
+        """Let the browser find the elements below the mouse again; it does this late after a page has changed."""
+        x, y = self.mouse
+        button = "left" if self.pressed else "none"
+        self.call(MOUSE, {"type": "mouseMoved", "x": x, "y": y, "button": button, "buttons": self.pressed})
 
     # Navigation
 

@@ -63,13 +63,57 @@
     }
     now = Math.max(now, limit);
   };
+  // Count requests in progress, because the browser announces them to the observer some time after they were made.
+  const MAX_WAIT_MS = 10000;
+  let pending = 0, waiting = [];
+  const finished = () => { if (--pending === 0) for (const resume of waiting.splice(0)) resume(); };
+  const nativeFetch = window.fetch.bind(window);
+  window.fetch = (...args) => {
+    const reply = nativeFetch(...args);
+    pending++;
+    reply.then(response => response.clone().arrayBuffer()).then(finished, finished);
+    return reply;
+  };
+  const nativeSend = XMLHttpRequest.prototype.send;
+  XMLHttpRequest.prototype.send = function (...args) {
+    const result = nativeSend.apply(this, args);
+    if (this.readyState === 4) return result; // a synchronous request
+    pending++;
+    addListener.call(this, 'loadend', finished, {once: true});
+    return result;
+  };
+  P.idle = async () => {
+    const started = RealDate.now();
+    while (pending && RealDate.now() - started < MAX_WAIT_MS) {
+      await new Promise(resolve => { waiting.push(resolve); nativeTimeout(resolve, MAX_WAIT_MS); });
+      await P.yield(); // the page's own handlers run first
+    }
+  };
+  // Let the time of one turn pass, once, even if the page is observed several times because something was not ready.
+  let lastTurn = 0;
+  P.pass = async (turn, milliseconds) => {
+    await P.idle();
+    if (turn === lastTurn) return;
+    lastTurn = turn;
+    await P.advance(milliseconds);
+    await P.yield();
+    await P.idle();
+  };
   // Wait for pictures, because the layout depends on their size.
+  P.load = url => new Promise(resolve => {
+    const image = new Image();
+    addListener.call(image, 'load', resolve);
+    addListener.call(image, 'error', resolve);
+    nativeTimeout(resolve, 5000);
+    image.src = url;
+  });
   P.images = () => Promise.all([...document.images].filter(image => !image.complete && image.loading !== 'lazy')
     .map(image => new Promise(resolve => {
       addListener.call(image, 'load', resolve);
       addListener.call(image, 'error', resolve);
       nativeTimeout(resolve, 5000);
     })));
+  P.within = (promise, milliseconds) => Promise.race([promise, new Promise(resolve => nativeTimeout(resolve, milliseconds))]);
   P.clearTimers = () => { timers = new Map(); now = loaded = EPOCH; };
 
   P.seed = seed => { // mulberry32
@@ -92,6 +136,18 @@
     return addListener.call(this, type, ...rest);
   };
   P.reacts = element => reacting.has(element) || !!(element.onclick || element.onmousedown || element.onmouseup);
+
+  // Whether the elements below the mouse are not in the state :hover yet, which the browser updates some time after the
+  // layout has changed; the mouse is then moved to the same place again, which the page must not notice.
+  P.staleHover = (x, y) => {
+    const top = document.elementFromPoint(x, y);
+    P.silent = !!top && (!top.matches(':hover') ||
+      (!top.closest('label') && [...top.children].some(child => child.matches(':hover'))));
+    return P.silent;
+  };
+  P.silent = false;
+  for (const type of ['mousemove', 'pointermove', 'pointerrawupdate'])
+    addListener.call(window, type, event => { if (P.silent) event.stopImmediatePropagation(); }, true);
 
   P.leaving = false; // whether the page has started to navigate
   addListener.call(window, 'beforeunload', () => { P.leaving = true; }, true);

@@ -39,8 +39,7 @@
     const hex = '#' + match.slice(1, 4).map(part => (+part).toString(16).padStart(2, '0')).join('');
     return COLORS[hex] || hex;
   }
-  // The browser updates :hover some time after the layout has changed, so the cursor of an element below the mouse is not
-  // reproducible; the result from when the mouse was elsewhere is used instead.
+  // An element keeps its role while the mouse is above it, although the cursor may depend on :hover.
   const pointers = new WeakMap();
   function hasPointer(element, style) {
     const parent = element.parentElement;
@@ -135,7 +134,24 @@
     return props;
   }
 
-  P.observe = options => {
+  const loaded = new Set(); // pictures that style sheets use as content
+  // Return the nodes of the page after everything that its layout depends on has been loaded.
+  P.settled = async options => {
+    for (let round = 0; round < 5; round++) {
+      if (document.fonts.status === 'loading') await P.within(document.fonts.ready, 5000);
+      await P.images();
+      const pictures = new Set();
+      const list = collect(options, pictures);
+      const missing = [...pictures].filter(url => !loaded.has(url));
+      if (!missing.length) return numbered(list);
+      await Promise.all(missing.map(P.load));
+      for (const url of missing) loaded.add(url);
+    }
+    return P.observe(options);
+  };
+  const numbered = list => { for (const item of list) item[0] = numberOf(item[0]); return list; };
+  P.observe = options => numbered(collect(options, new Set()));
+  function collect(options, pictures) {
     const hidden = new Set((options.hidden || []).map(selector => document.querySelector(selector)).filter(Boolean));
     const list = [];
     const add = (node, role, name, props, depth) => { list.push([node, role, name.slice(0, options.maxName || 300), props, depth]); };
@@ -157,6 +173,8 @@
         if (node.getAttribute('aria-hidden') === 'true' && !node.contains(document.activeElement)) continue;
         const style = getComputedStyle(node);
         if (style.display === 'none') continue;
+        const picture = style.content !== 'normal' && /^url\("(.+)"\)/.exec(style.content);
+        if (picture) pictures.add(picture[1]);
         const rect = node.getBoundingClientRect();
         if ((rect.height === 0 || rect.width === 0) && style.overflowX !== 'visible' && node.tagName !== 'BODY') continue;
         if (style.visibility === 'hidden' || style.visibility === 'collapse') { visit(node, depth); continue; }
@@ -214,9 +232,8 @@
       }
     };
     visit(document.body || document.documentElement, 1);
-    for (const item of list) item[0] = numberOf(item[0]);
     return list;
-  };
+  }
 
   // Bring a node into view and return the point to click; text explains why it cannot be used.
   P.locate = number => {

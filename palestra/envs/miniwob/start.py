@@ -70,6 +70,5 @@ class MiniWobStart:
             if error is not None:
                 raise EnvFailed(f"the page for {self.task} did not load: {error}")
             context.label = self.label
-        away = {"type": "mouseMoved", "x": SIZE[0] - 1, "y": SIZE[1] - 1}
-        context.tab.call("Input.dispatchMouseEvent", away)
+        context.tab.call_all([("Input.dispatchMouseEvent", {"type": "mouseMoved", "x": SIZE[0] - 1, "y": SIZE[1] - 1})])
         context.tab.evaluate(_RESET.format(limit=self.limit_ms, seed=self.page_seed))
