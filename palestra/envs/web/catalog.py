@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from palestra.spec import EnvSpec
+
+
+def _suite(name: str, summary: str, random: float, echo: float, constant: float, **kwargs: Any) -> EnvSpec:
+    return EnvSpec(
+        id=f"web:{name}",
+        entry_point="palestra.envs.web.suite.env:WebSuite",
+        kwargs=kwargs,
+        summary=summary,
+        reward_range=(0.0, 1.0),
+        expert_success=1.0,
+        random_success=random,
+        echo_success=echo,
+        constant_success=constant,
+        splits=("train", "test"),
+    )
+
 
 SPECS = [
     EnvSpec(
@@ -12,4 +30,10 @@ SPECS = [
         reward_range=(0.0, 1.0),
         needs_data=True,
     ),
+    _suite("Encyclopedia-v0", "read and edit an encyclopedia in a browser", 0.0, 0.0, 0.0, sites="encyclopedia"),
+    _suite("Map-v0", "find places and routes, and write reviews, in a browser", 0.0, 0.0, 0.0, sites="map"),
+    _suite("Mixed-v0", "tasks on all sites, and across them, in a browser", 0.0, 0.0, 0.0),
+    _suite("Mixed-v0-easy", "tasks on all sites, level 1", 0.0, 0.0, 0.0, level=1),
+    _suite("Mixed-v0-medium", "tasks on all sites, level 2", 0.0, 0.0, 0.0, level=2),
+    _suite("Mixed-v0-hard", "tasks on all sites and across them, level 3", 0.0, 0.0, 0.0, level=3),
 ]

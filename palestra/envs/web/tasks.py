@@ -65,7 +65,12 @@ def _task(row: Any, number: int) -> WebTask:
 
 def accepts_answer(task: WebTask, answer: str) -> bool:
     """Return whether the answer is accepted, ignoring case, spaces, a final period and the formatting of numbers."""
-    return not task.answer or any(_normal(answer) == _normal(accepted) for accepted in task.answer)
+    return not task.answer or any(same_answer(answer, accepted) for accepted in task.answer)
+
+
+def same_answer(answer: str, accepted: str) -> bool:
+    """Return whether two answers are equal, ignoring case, spaces, a final period and the formatting of numbers."""
+    return _normal(answer) == _normal(accepted)
 
 
 def _normal(text: str) -> str:

@@ -1,0 +1,183 @@
+"""WebSuite environment: tasks on sites with generated content in a real browser, graded from their databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Unpack, cast
+
+from palestra.browser.actions import parse_action
+from palestra.browser.context import Context
+from palestra.browser.observation import Form
+from palestra.browser.sites import Site
+from palestra.envs.multi_turn import MultiTurnOptions
+from palestra.envs.web.base import EXAMPLE, WebEnv
+from palestra.envs.web.suite.app import App, RunningApp
+from palestra.envs.web.suite.tasks import LEVELS, TEMPLATES, Draw, Task, Template
+from palestra.envs.web.tasks import same_answer
+from palestra.errors import BadValue, EnvFailed
+
+TRAIN_DATA, TEST_DATA = range(8), range(8, 10)  # data seeds
+TASKS = (  # modules that register templates
+    "palestra.envs.web.encyclopedia.reading",
+    "palestra.envs.web.encyclopedia.writing",
+    "palestra.envs.web.town.tasks",
+    "palestra.envs.web.town.institutions",
+)
+TURNS = {1: 10, 2: 20, 3: 30}  # by level
+
+
+@cache
+def apps() -> Mapping[str, App]:
+    """Return the applications by name; importing them registers their templates."""
+    from palestra.envs.web.encyclopedia.app import ENCYCLOPEDIA
+    from palestra.envs.web.town.app import TOWN
+
+    for tasks in TASKS:
+        import_module(tasks)
+    return {app.name: app for app in (ENCYCLOPEDIA, TOWN)}
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteStart:
+    """The home page of the first site, with the unchanged content of all sites of a task."""
+
+    names: tuple[str, ...]
+    data_seed: int
+
+    @property
+    def label(self) -> None:
+        return None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return 1280, 720
+
+    def sites(self) -> Mapping[str, Site]:
+        return {}
+
+    def open(self, context: Context) -> None:
+        for name in self.names:
+            app = apps()[name]
+            running = app.launch(self.data_seed)
+            context.sites[app.host] = running
+            context.closers.append(running.stop)
+        error = context.tab.navigate(apps()[self.names[0]].url)
+        if error is not None:
+            raise EnvFailed(f"the site {self.names[0]} did not load: {error}")
+
+
+class WebSuite(WebEnv):
+    """Tasks on generated sites, such as an encyclopedia and a map.
+
+    `sites` is one or more of their names (a text with commas, or a list); tasks that need several sites are drawn only
+    if all of them are given. `level` is 1, 2 or 3, and None draws from all. `split="train"` draws from the templates
+    and the content for training, and `split="test"` from all templates, on other content; a template with `held_out`
+    is never used in training. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
+
+    A task is done if, at `stop`, the answer and the address are right and the databases of the sites were changed
+    exactly as asked. `observation` is "axtree", "html" or "screenshot".
+    """
+
+    expert_peeks = True  # the expert knows the answer
+    filters_tasks = False  # `split` selects templates and content
+    shared = WebEnv.shared | {"template", "task", "_templates"}
+
+    def __init__(
+        self,
+        *,
+        sites: str | Iterable[str] = "encyclopedia,map",
+        level: int | None = None,
+        observation: Form = "axtree",
+        viewport_only: bool = False,
+        max_turns: int | None = None,
+        **options: Unpack[MultiTurnOptions],
+    ) -> None:
+        names = [name.strip() for name in sites.split(",")] if isinstance(sites, str) else list(sites)
+        unknown = [name for name in names if name not in apps()]
+        if unknown or not names:
+            raise BadValue(f"`sites` must be one or more of {', '.join(apps())}; got {sites!r}")
+        if level not in (None, *LEVELS):
+            raise BadValue(f"`level` must be 1, 2, 3 or None for all levels, got {level!r}")
+        super().__init__(
+            observation=observation,
+            viewport_only=viewport_only,
+            max_turns=TURNS[level or 3] if max_turns is None else max_turns,
+            **options,
+        )
+        self.names, self.level, self._turns = tuple(names), level, max_turns
+        self._templates = tuple(
+            template
+            for template in TEMPLATES.values()
+            if set(template.apps) <= set(names)
+            and level in (None, template.level)
+            and not (template.held_out and self.split == "train")
+        )
+        if not self._templates:
+            raise BadValue(f"there are no tasks on {', '.join(names)} at level {level}")
+
+    @property
+    def intent(self) -> str:
+        return self.task.intent
+
+    def setup(self, options: dict[str, Any]) -> None:
+        data = {"train": TRAIN_DATA, "test": TEST_DATA, None: range(TEST_DATA.stop)}[self.split]
+        self.template: Template = self.rng.choice(self._templates)
+        self.data_seed = int(self.rng.choice(data))
+        if "template" in options:
+            name = options.pop("template")
+            if name not in TEMPLATES or not set(TEMPLATES[name].apps) <= set(self.names):
+                known = ", ".join(template.name for template in self._templates)
+                raise BadValue(f"the reset option `template` must be one of {known}; got {name!r}")
+            self.template = TEMPLATES[name]
+        if "data_seed" in options:
+            self.data_seed = int(options.pop("data_seed"))
+        self.task: Task = self.template.draw(Draw(self.rng, self.data_seed))
+        self.max_turns = TURNS[self.template.level] if self._turns is None else self._turns
+        self._at, self._seen, self._suggested = 0, 0, EXAMPLE  # the expert's next move, and what it has seen
+
+    def task_key(self) -> object:
+        return self.template.name, self.data_seed, self.task.intent
+
+    def start(self) -> SuiteStart:
+        return SuiteStart(self.template.apps, self.data_seed)
+
+    def reset_info(self) -> dict[str, Any]:
+        chosen = {"template": self.template.name, "level": self.template.level, "data_seed": self.data_seed}
+        return {**chosen, **super().reset_info()}
+
+    def about(self) -> str:
+        sites = ", ".join(apps()[name].url for name in self.template.apps)
+        return f" The only sites are: {sites}"
+
+    def solved(self, answer: str) -> bool:
+        task, episode = self.task, self._running()
+        if task.answer and not any(same_answer(answer, accepted) for accepted in task.answer):
+            return False
+        if task.url and episode.state.url != task.url:
+            return False
+        sites = episode.context().sites
+        return all(
+            app.has_changes(_running_app(sites[app.host]), self.data_seed, task.changes)
+            for app in (apps()[name] for name in self.template.apps)
+        )
+
+    def expert_action(self) -> str | None:
+        """Return the expert's next move. If another action was taken, the expert starts again at the home page."""
+        commands, nodes = self._running().commands, self._running().state.nodes
+        if len(commands) != self._seen:
+            followed = len(commands) == self._seen + 1 and commands[-1] == parse_action(self._suggested)
+            self._at = self._at + 1 if followed else -1
+        self._seen = len(commands)
+        moves = self.task.expert
+        action = moves[self._at].action(nodes) if 0 <= self._at < len(moves) else None
+        if action is None:
+            self._at, action = -1, f"goto [{apps()[self.template.apps[0]].url}]"
+        self._suggested = action
+        return action
+
+
+def _running_app(site: Site) -> RunningApp:
+    return cast("RunningApp", site)

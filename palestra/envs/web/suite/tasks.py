@@ -1,0 +1,147 @@
+"""Task templates: functions that draw a task from the content of a data seed, with the moves of an expert.
+
+@template("encyclopedia", level=1)
+def population(draw: Draw) -> Task:
+    city = draw.choice(library(draw.data_seed).cities)
+    return Task(
+        intent=f"What is the population of {city.title}?",
+        answer=(str(city.population),),
+        expert=(Enter("Search", city.title), Click(city.title), Stop(str(city.population))),
+        wrong=(Stop("1000"),),
+    )
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, TypeVar
+
+from palestra.browser.observation import Node
+from palestra.envs.web.suite.app import Change
+
+T = TypeVar("T")
+LEVELS = (1, 2, 3)
+NOT_POSSIBLE = "N/A"  # the answer to an impossible task
+_FIELDS = frozenset({"textbox", "searchbox", "spinbutton"})
+
+
+class Click(NamedTuple):
+    """Click the link or button with this name."""
+
+    name: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        node = _find(nodes, self.name, lambda node: node.role in ("link", "button", "checkbox", "radio"))
+        return None if node is None else f"click [{node}]"
+
+
+class Enter(NamedTuple):
+    """Write into the field with this label and press Enter."""
+
+    label: str
+    text: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        node = _find(nodes, self.label, lambda node: node.role in _FIELDS)
+        return None if node is None else f"type [{node}] [{self.text}] [1]"
+
+
+class Fill(NamedTuple):
+    """Replace the content of the field with this label."""
+
+    label: str
+    text: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        node = _find(nodes, self.label, lambda node: node.role in _FIELDS)
+        return None if node is None else f"fill('{node}', {self.text!r})"
+
+
+class Choose(NamedTuple):
+    """Choose an option of the list with this label."""
+
+    label: str
+    option: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        node = _find(nodes, self.label, lambda node: node.role in ("combobox", "listbox"))
+        return None if node is None else f"select [{node}] [{self.option}]"
+
+
+class Goto(NamedTuple):
+    url: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:  # noqa: ARG002  # the same signature as the other moves
+        return f"goto [{self.url}]"
+
+
+class Stop(NamedTuple):
+    answer: str = ""
+
+    def action(self, nodes: Sequence[Node]) -> str | None:  # noqa: ARG002
+        return f"stop [{self.answer}]"
+
+
+Move = Click | Enter | Fill | Choose | Goto | Stop
+
+
+def _find(nodes: Sequence[Node], name: str, accepts: Callable[[Node], bool]) -> int | None:
+    return next((node.number for node in nodes if node.name == name and accepts(node)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One task. It is done if the answer and the address are right, and the sites were changed exactly as asked."""
+
+    intent: str  # what the agent is asked to do
+    expert: tuple[Move, ...]
+    wrong: tuple[Move, ...]  # a plausible mistake, which earns nothing
+    answer: tuple[str, ...] = ()  # accepted answers; (NOT_POSSIBLE,) for an impossible task
+    url: str = ""  # the final address; "" accepts any
+    changes: tuple[Change, ...] = ()
+    evidence: tuple[str, ...] = ()  # texts on the expert's pages that prove the answer
+
+
+class Draw:
+    """Random choices for a task, and the data seed of the content."""
+
+    def __init__(self, rng: Random, data_seed: int) -> None:
+        self.rng = rng
+        self.data_seed = data_seed
+
+    def choice(self, items: Iterable[T]) -> T:
+        return self.rng.choice(list(items))
+
+    def pair(self, items: Iterable[T]) -> tuple[T, T]:
+        """Return two different items."""
+        first, second = self.rng.sample(list(items), 2)
+        return first, second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    name: str
+    apps: tuple[str, ...]  # the first one is where a task starts
+    level: int
+    held_out: bool  # whether it is used only in evaluations
+    draw: Callable[[Draw], Task]
+
+
+TEMPLATES: dict[str, Template] = {}
+
+
+def template(
+    *apps: str, level: int, held_out: bool = False
+) -> Callable[[Callable[[Draw], Task]], Callable[[Draw], Task]]:
+    """Register a function as a template; its tasks use the applications with the given names."""
+
+    def register(draw: Callable[[Draw], Task]) -> Callable[[Draw], Task]:
+        name = draw.__name__
+        if name in TEMPLATES or level not in LEVELS:
+            raise ValueError(f"the template {name!r} needs another name or a level from 1 to 3")
+        TEMPLATES[name] = Template(name=name, apps=apps, level=level, held_out=held_out, draw=draw)
+        return draw
+
+    return register
