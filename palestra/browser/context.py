@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.browser.connection import BrowserLost, Connection, ProtocolError
 from palestra.browser.sites import Site
-from palestra.browser.tab import CALL_SECONDS, Tab
+from palestra.browser.tab import CALL_SECONDS, MOUSE, Tab
+from palestra.errors import EnvFailed
 
 if TYPE_CHECKING:
     from palestra.browser.observation import PageState
@@ -141,6 +142,18 @@ class Context:
             self.current = len(self.tabs) - 1
             self.close_tab()
         self.current = 0
+
+    def start_again(self, url: str) -> None:
+        """Load a page as in a new context, with no cookies, no history, and the mouse in the lower right corner."""
+        tab = self.tab
+        self.connection.call("Storage.clearCookies", {"browserContextId": self.context_id}, timeout=CALL_SECONDS)
+        tab.failure = None
+        error = tab.navigate(url)
+        if error is not None:
+            raise EnvFailed(f"{url} did not load: {error}")
+        tab.messages.clear()
+        tab.call_all([(MOUSE, {"type": "mouseMoved", "x": self.width - 1, "y": self.height - 1})])
+        tab.call("Page.resetNavigationHistory")
 
     def set_size(self, width: int, height: int) -> None:
         """Set the size of the viewport in pixels."""

@@ -31,7 +31,7 @@ FAMILIES = {  # family -> one line for the overview
     "sql": "questions about databases, answered by queries",
     "search": "multi-hop questions, answered with a search engine",
     "miniwob": "small tasks on web pages in a real browser (needs Chromium)",
-    "web": "your own sites and web applications in a real browser (needs Chromium)",
+    "web": "tasks on generated sites, or on your own, in a real browser (needs Chromium)",
 }
 PLAYERS = ("expert", "random", "echo", "constant")
 _REASONS = {

@@ -28,11 +28,11 @@ MAIN = {
     "textcraft": ("textcraft:Depth1-v0", "textcraft:All-v0"),
     "webshop": ("webshop:Shop-v0", "webshop:test-html"),
 }
-# MiniWoB, reasoning-gym and ScienceWorld have their own files.
+# The browser environments, reasoning-gym and ScienceWorld have their own files.
 READY = [
     env_id
     for env_id in palestra.list_envs()
-    if not env_id.startswith(("miniwob:", "rg:", "sciworld:")) and not palestra.get_spec(env_id).needs_data
+    if not env_id.startswith(("miniwob:", "rg:", "sciworld:", "web:")) and not palestra.get_spec(env_id).needs_data
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 from palestra.browser.actions import BadAction, parse_action
 from palestra.browser.episode import Episode, Start
 from palestra.browser.executable import find_browser
-from palestra.browser.observation import Form, View
+from palestra.browser.observation import Form, PageState, View
 from palestra.core import Reset
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome
 from palestra.errors import BadValue
@@ -79,6 +79,11 @@ class WebEnv(MultiTurnEnv):
             "You may think first; write the action on the last line of your reply, or after `Action:`. "
             f"You have {self.max_turns} turns.{self.about()}\n\nTask: {self.intent}\n\n{self._page()}"
         )
+
+    @property
+    def state(self) -> PageState:
+        """The page as it was observed last."""
+        return self._running().state
 
     def _page(self) -> str:
         state = self._running().state

@@ -17,7 +17,7 @@ from palestra.envs.web.base import EXAMPLE, WebEnv
 from palestra.envs.web.suite.app import App, RunningApp
 from palestra.envs.web.suite.tasks import LEVELS, TEMPLATES, Draw, Task, Template
 from palestra.envs.web.tasks import same_answer
-from palestra.errors import BadValue, EnvFailed
+from palestra.errors import BadValue
 
 TRAIN_DATA, TEST_DATA = range(8), range(8, 10)  # data seeds
 TASKS = (  # modules that register templates
@@ -26,6 +26,7 @@ TASKS = (  # modules that register templates
     "palestra.envs.web.town.tasks",
     "palestra.envs.web.town.institutions",
 )
+SIZE = (1280, 720)  # of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
 
 
@@ -40,6 +41,12 @@ def apps() -> Mapping[str, App]:
     return {app.name: app for app in (ENCYCLOPEDIA, TOWN)}
 
 
+def templates() -> Mapping[str, Template]:
+    """Return all templates by name."""
+    apps()
+    return TEMPLATES
+
+
 @dataclass(frozen=True, slots=True)
 class SuiteStart:
     """The home page of the first site, with the unchanged content of all sites of a task."""
@@ -48,12 +55,12 @@ class SuiteStart:
     data_seed: int
 
     @property
-    def label(self) -> None:
-        return None
+    def label(self) -> str:
+        return "web"
 
     @property
     def size(self) -> tuple[int, int]:
-        return 1280, 720
+        return SIZE
 
     def sites(self) -> Mapping[str, Site]:
         return {}
@@ -64,9 +71,7 @@ class SuiteStart:
             running = app.launch(self.data_seed)
             context.sites[app.host] = running
             context.closers.append(running.stop)
-        error = context.tab.navigate(apps()[self.names[0]].url)
-        if error is not None:
-            raise EnvFailed(f"the site {self.names[0]} did not load: {error}")
+        context.start_again(apps()[self.names[0]].url)
 
 
 class WebSuite(WebEnv):
@@ -153,16 +158,9 @@ class WebSuite(WebEnv):
         return f" The only sites are: {sites}"
 
     def solved(self, answer: str) -> bool:
-        task, episode = self.task, self._running()
-        if task.answer and not any(same_answer(answer, accepted) for accepted in task.answer):
-            return False
-        if task.url and episode.state.url != task.url:
-            return False
+        episode = self._running()
         sites = episode.context().sites
-        return all(
-            app.has_changes(_running_app(sites[app.host]), self.data_seed, task.changes)
-            for app in (apps()[name] for name in self.template.apps)
-        )
+        return is_done(self.task, self.start(), answer, episode.state.url, cast("Mapping[str, RunningApp]", sites))
 
     def expert_action(self) -> str | None:
         """Return the expert's next move. If another action was taken, the expert starts again at the home page."""
@@ -179,5 +177,11 @@ class WebSuite(WebEnv):
         return action
 
 
-def _running_app(site: Site) -> RunningApp:
-    return cast("RunningApp", site)
+def is_done(task: Task, start: SuiteStart, answer: str, url: str, sites: Mapping[str, RunningApp]) -> bool:
+    """Return whether a task is done: the answer and the address are right, and the sites were changed as asked."""
+    if task.answer and not any(same_answer(answer, accepted) for accepted in task.answer):
+        return False
+    if task.url and url != task.url:
+        return False
+    used = [apps()[name] for name in start.names]
+    return all(app.has_changes(sites[app.host], start.data_seed, task.changes) for app in used)

@@ -1,0 +1,83 @@
+"""Check the invariants of the web environments with generated sites.
+
+All ids share one class, so the invariants are checked for one id. A few templates, with all kinds of moves, are played
+in the browser; `make conformance` plays all of them. tests/envs/web/test_suite.py plays all of them without a browser.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import palestra
+from palestra.envs.web.suite.env import WebSuite, templates
+from tests.conformance.variants import COMPLETE, check_briefly
+
+SAMPLE = ("remove_spam", "create_article", "open_place", "write_review", "walk_to_founded")
+NAMES = [name for name in templates() if COMPLETE or name in SAMPLE]
+CONTENT = """
+from hashlib import blake2b
+from palestra.envs.web.suite.env import apps
+from palestra.envs.web.suite.tasks import TEMPLATES, Draw
+from palestra.seeding import Rng
+digest = blake2b()
+for app in apps().values():
+    with_content = app.original(4)
+    digest.update("".join(with_content.iterdump()).encode())
+for template in TEMPLATES.values():
+    digest.update(repr(template.draw(Draw(Rng(1), 4))).encode())
+print(digest.hexdigest())
+"""
+
+
+@pytest.fixture(scope="module")
+def env() -> Iterator[WebSuite]:
+    with palestra.make("web:Mixed-v0") as env:
+        assert isinstance(env, WebSuite)
+        yield env
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_template(env: WebSuite, name: str) -> None:
+    chosen = {"template": name, "data_seed": 3}
+    shown = str(env.reset(seed=5, options=chosen)[0])
+    assert not env.solved("")
+    task = env.task
+    for _ in task.expert:
+        action = env.expert_action()
+        assert action is not None
+        step = env.step(action)
+        shown += f"\n{step.observation}"
+    assert step.info["success"]
+    assert step.reward == 1.0
+    for text in task.evidence:
+        assert text in shown
+    env.reset(seed=5, options=chosen)
+    assert env.task == task
+    for move in task.wrong:
+        action = move.action(env.state.nodes)
+        assert action is not None, move
+        step = env.step(action)
+    assert step.terminated
+    assert step.reward == 0.0
+
+
+def test_invariants() -> None:
+    check_briefly("web:Map-v0", level=1)
+
+
+def test_content_and_tasks_are_the_same_in_another_process() -> None:
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", CONTENT],
+            capture_output=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
