@@ -17,7 +17,7 @@ import palestra
 from palestra.envs.web.suite.env import WebSuite, templates
 from tests.conformance.variants import COMPLETE, check_briefly
 
-SAMPLE = ("remove_spam", "create_article", "open_place", "write_review", "walk_to_founded")
+SAMPLE = ("create_article", "approve_review", "open_place", "walk_to_founded")
 NAMES = [name for name in templates() if COMPLETE or name in SAMPLE]
 CONTENT = """
 from hashlib import blake2b
@@ -67,7 +67,7 @@ def test_every_template(env: WebSuite, name: str) -> None:
 
 
 def test_invariants() -> None:
-    check_briefly("web:Map-v0", level=1)
+    check_briefly("web:Map-v0", level=1, max_turns=6)
 
 
 def test_content_and_tasks_are_the_same_in_another_process() -> None:

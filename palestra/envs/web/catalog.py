@@ -32,8 +32,9 @@ SPECS = [
     ),
     _suite("Encyclopedia-v0", "read and edit an encyclopedia in a browser", 0.02, 0.0, 0.03, sites="encyclopedia"),
     _suite("Map-v0", "find places and routes on a map in a browser", 0.02, 0.0, 0.09, sites="map"),
-    _suite("Mixed-v0", "tasks on all sites, and across them, in a browser", 0.04, 0.0, 0.07),
+    _suite("Shop-v0", "buy in a shop, and manage it on its dashboard, in a browser", 0.02, 0.0, 0.05, sites="shop"),
+    _suite("Mixed-v0", "tasks on all sites, and across them, in a browser", 0.03, 0.0, 0.06),
     _suite("Mixed-v0-easy", "tasks on all sites in a browser, level 1", 0.0, 0.0, 0.0, level=1),
-    _suite("Mixed-v0-medium", "tasks on all sites in a browser, level 2", 0.11, 0.0, 0.18, level=2),
+    _suite("Mixed-v0-medium", "tasks on all sites in a browser, level 2", 0.07, 0.0, 0.15, level=2),
     _suite("Mixed-v0-hard", "tasks on all sites and across them, level 3", 0.0, 0.0, 0.0, level=3),
 ]

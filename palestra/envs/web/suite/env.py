@@ -25,6 +25,8 @@ TASKS = (  # modules that register templates
     "palestra.envs.web.encyclopedia.writing",
     "palestra.envs.web.town.tasks",
     "palestra.envs.web.town.institutions",
+    "palestra.envs.web.shop.buying",
+    "palestra.envs.web.shop.selling",
 )
 SIZE = (1280, 720)  # of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
@@ -34,11 +36,12 @@ TURNS = {1: 10, 2: 20, 3: 30}  # by level
 def apps() -> Mapping[str, App]:
     """Return the applications by name; importing them registers their templates."""
     from palestra.envs.web.encyclopedia.app import ENCYCLOPEDIA
+    from palestra.envs.web.shop.app import SHOP
     from palestra.envs.web.town.app import TOWN
 
     for tasks in TASKS:
         import_module(tasks)
-    return {app.name: app for app in (ENCYCLOPEDIA, TOWN)}
+    return {app.name: app for app in (ENCYCLOPEDIA, TOWN, SHOP)}
 
 
 def templates() -> Mapping[str, Template]:
@@ -93,7 +96,7 @@ class WebSuite(WebEnv):
     def __init__(
         self,
         *,
-        sites: str | Iterable[str] = "encyclopedia,map",
+        sites: str | Iterable[str] = "encyclopedia,map,shop",
         level: int | None = None,
         observation: Form = "axtree",
         viewport_only: bool = False,

@@ -1,0 +1,1 @@
+"""A shop with a dashboard for its staff: products, reviews, orders, customers and coupons."""
