@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import product
 from random import Random
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -14,10 +15,11 @@ import palestra
 from palestra.browser.sites import Request
 from palestra.envs.web.encyclopedia.app import ENCYCLOPEDIA
 from palestra.envs.web.encyclopedia.content import library
-from palestra.envs.web.suite.app import Change
+from palestra.envs.web.suite.app import App, Change, SqlApp
 from palestra.envs.web.suite.env import TEST_DATA, TRAIN_DATA, TURNS, SuiteStart, WebSuite, apps, is_done, templates
 from palestra.envs.web.suite.markup import Html, link, tag
 from palestra.envs.web.suite.tasks import NOT_POSSIBLE, TEMPLATES, Draw, Move, Stop, Task, Template
+from palestra.envs.web.town.content import town
 from palestra.envs.web.town.streets import COLUMNS, MAIN_SPEED, ROWS, SPEEDS, Streets
 from palestra.errors import BadValue
 from palestra.seeding import Rng
@@ -137,6 +139,47 @@ def test_pages_that_do_not_exist() -> None:
     for url in ("/category/city?page=x", "/category/city?page=99", "/search?q=%25", "/search", "/new?title=%3Cb%3E"):
         assert site.respond(get(url)).status == 200
     assert site.respond(get("/wiki/Nowhere", {"x": "y"})).status == 404
+    site.stop()
+
+
+GROUP = re.compile(r"\(\?P<\w+>\[\^/\]\+\)")
+FIELDS = (
+    "body", "category", "city", "code", "email", "field", "from", "id", "kind", "list", "mode", "number", "page",
+    "percent", "place", "price", "q", "quantity", "result", "shipping", "shown", "Skin", "sku", "stars", "state",
+    "stock", "street", "text", "title", "to", "value",
+)  # fmt: skip
+ODD = (
+    "",
+    "0",
+    "-1",
+    "99999999999999999999",
+    "1.5",
+    "x" * 5000,
+    "\0",
+    "\u0661",
+    "%",
+    "'",
+    "<b>",
+    "a\r\nb",
+    "\U0001f600",
+)
+
+
+@pytest.mark.parametrize("app", apps().values(), ids=lambda app: app.name)
+def test_every_handler_answers_odd_requests(app: App) -> None:
+    assert isinstance(app, SqlApp)
+    site = app.launch(1)
+    known = ("Cafe", "city", "Garden", "G100", "2001", library(1).entries[0].title, town(1).places[0].name)
+    for method, pattern, _ in app.routes:
+        source = GROUP.sub("{}", pattern.pattern)
+        for value in (*ODD, *known):
+            if not value and "{}" in source:
+                continue
+            url = f"{app.url.rstrip('/')}{source.replace('{}', quote(value, safe=''))}"
+            fields = urlencode(dict.fromkeys(FIELDS, value))
+            full = f"{url}?{fields}" if method == "GET" else url
+            reply = site.respond(Request(method=method, url=full, headers={}, body=fields.encode()))
+            assert reply.status in (200, 303, 404)
     site.stop()
 
 

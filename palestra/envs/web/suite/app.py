@@ -119,7 +119,7 @@ class SqlApp(App):
         self.name = name
         self.schema, self.fill, self.content = schema, fill, content
         self.compared = {}
-        self._routes: list[tuple[str, re.Pattern[str], Handler]] = []
+        self.routes: list[tuple[str, re.Pattern[str], Handler]] = []
         self._golden = lru_cache(maxsize=16)(self._build)
 
     def _build(self, data_seed: int) -> bytes:
@@ -148,13 +148,13 @@ class SqlApp(App):
         pattern = re.compile(re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", path))
 
         def register(handler: Handler) -> Handler:
-            self._routes.append((method, pattern, handler))
+            self.routes.append((method, pattern, handler))
             return handler
 
         return register
 
     def answer(self, method: str, path: str, call: Call) -> Reply:
-        for expected, pattern, handler in self._routes:
+        for expected, pattern, handler in self.routes:
             match = pattern.fullmatch(path)
             if match is not None and expected == method:
                 return handler(call, **{name: unquote(value) for name, value in match.groupdict().items()})
