@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue
+from palestra.integrations.episodes import task_seeds
 from palestra.optional import require
-from palestra.registry import get_spec, list_envs, make
-from palestra.seeding import child_seed
+from palestra.registry import list_envs, make
 from palestra.types import text_of
 
 if TYPE_CHECKING:
@@ -93,14 +93,7 @@ def register_all(family: str = "") -> list[str]:
 
 def task_rows(env: str, tasks: int, *, seed: int = 0, **env_kwargs: Any) -> list[dict[str, Any]]:
     """Return rows for a SkyRL dataset, one per task; write them with `datasets.Dataset.from_list(...).to_parquet`."""
-    get_spec(env)
     return [
-        {
-            "prompt": [],
-            "env_class": ID,
-            "env": env,
-            "seed": child_seed(seed, "task", number) % 2**48,
-            "env_kwargs": env_kwargs,
-        }
-        for number in range(tasks)
+        {"prompt": [], "env_class": ID, "env": name, "seed": task, "env_kwargs": env_kwargs}
+        for name, task in task_seeds(env, tasks, seed)
     ]

@@ -27,12 +27,11 @@ from typing import Any
 from palestra.agents.chat import ChatAgent
 from palestra.engines import LocalEngine
 from palestra.errors import BadValue, EnvFailed
+from palestra.integrations.episodes import task_seeds, token_row
 from palestra.optional import require
 from palestra.registry import EnvFactory, make
 from palestra.rollout import collect
-from palestra.rollout.samples import to_samples
 from palestra.rollout.types import Task, Trajectory
-from palestra.seeding import child_seed
 from palestra.types import text_of
 
 __all__ = ["EnvRollout", "env_reward", "env_tool", "task_dataset"]
@@ -44,15 +43,7 @@ def task_dataset(env: str | Sequence[str], tasks: int, *, seed: int = 0, **kwarg
     With several environments, the tasks alternate between them. `kwargs` are passed to `palestra.make`; pass
     `split="train"` and `split="test"` to train and evaluate on different tasks.
     """
-    names = [env] if isinstance(env, str) else list(env)
-    if tasks < 1 or not names:
-        raise BadValue(f"a dataset needs at least one environment and one task, got {names} and {tasks}")
-    for name in names:
-        EnvFactory.of(name)  # report an unknown name now
-    rows = [
-        {"env": names[i % len(names)], "seed": child_seed(seed, "task", i) % 2**48, "kwargs": kwargs}
-        for i in range(tasks)
-    ]
+    rows = [{"env": name, "seed": task, "kwargs": kwargs} for name, task in task_seeds(env, tasks, seed)]
     datasets = require("datasets", extra="data")
     return datasets.Dataset.from_dict({"prompt": [json.dumps(row) for row in rows]})
 
@@ -95,12 +86,12 @@ class EnvRollout:
         finished = next((item for item in trajectories if item is not None), None)
         if finished is None:
             raise EnvFailed("no episode finished; see the log for the failures")
-        rows = [_row(finished if item is None else item) for item in trajectories]
+        rows = [token_row(finished if item is None else item) for item in trajectories]
         return {
-            "prompt_ids": [row[0] for row in rows],
-            "completion_ids": [row[1] for row in rows],
-            "logprobs": [row[2] for row in rows],
-            "env_mask": [row[3] for row in rows],
+            "prompt_ids": [row.prompt_ids for row in rows],
+            "completion_ids": [row.completion_ids for row in rows],
+            "logprobs": [row.logprobs for row in rows],
+            "env_mask": [row.mask for row in rows],
             "env_reward": [None if item is None else item.total_reward for item in trajectories],
             "env_success": [None if item is None else bool(item.success) for item in trajectories],
             "env_turns": [0 if item is None else len(item.turns) for item in trajectories],
@@ -200,16 +191,3 @@ def _task(prompt: Any) -> dict[str, Any]:
         return {"env": task["env"], "seed": int(task["seed"]), "kwargs": task["kwargs"]}
     except (ValueError, TypeError, KeyError) as err:
         raise BadValue(f"the prompt is not a task; build the dataset with task_dataset(...), got {text!r}") from err
-
-
-def _row(trajectory: Trajectory) -> tuple[list[int], list[int], list[float], list[int]]:
-    """Return the prompt ids, the completion ids, their log-probabilities and the mask of sampled tokens."""
-    samples = to_samples(trajectory)
-    if len(samples) != 1:
-        raise BadValue(
-            "TRL trains on one sequence per episode, but the chat template or context policy changes earlier turns; "
-            'use context="full" and a template that only appends'
-        )
-    sample = samples[0]
-    start = sample.mask.index(1)
-    return sample.ids[:start], sample.ids[start:], sample.logprobs[start:], sample.mask[start:]
