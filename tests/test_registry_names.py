@@ -129,8 +129,7 @@ def test_registered_lookup_never_imports(module: str) -> None:
 
 def test_families_of_other_libraries_are_reserved() -> None:
     assert palestra.get_spec("gymnasium:ALE/Pong-v5").kwargs == {"env": "ALE/Pong-v5"}
-    with pytest.raises(UnknownEnv, match="verifiers environments are not supported yet.*gymnasium:"):
-        palestra.get_spec("verifiers:owner/name")
+    assert palestra.get_spec("verifiers:owner/name").kwargs == {"env": "owner/name"}
     with pytest.raises(BadValue, match="reserved"):
         palestra.register("gymnasium:Mine-v0", Sound)
 

@@ -35,8 +35,9 @@ CATALOGS: Mapping[str, str] = {  # family -> module that defines SPECS
 }
 EXTERNAL: Mapping[str, str] = {  # library -> adapter class, which is called with env=NAME
     "gymnasium": "palestra.envs.external.gymnasium:FromGymnasium",
+    "textarena": "palestra.envs.external.textarena:FromTextArena",
+    "verifiers": "palestra.envs.external.verifiers:FromVerifiers",
 }
-RESERVED = frozenset({"verifiers", "textarena"})  # reserved prefixes of libraries that have no adapter yet
 
 _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
@@ -111,7 +112,7 @@ def unregister(env_id: str) -> None:
 
 def _add(spec: EnvSpec, entry_point: str | Callable[..., Env]) -> None:
     family = EnvId.parse(spec.id).family
-    if family in EXTERNAL or family in RESERVED:
+    if family in EXTERNAL:
         raise BadValue(f"{spec.id}: the family {family!r} is reserved for environments from that library")
     _load_catalog(family)
     if spec.id in _received:
@@ -214,9 +215,6 @@ def get_spec(name: str) -> EnvSpec:
             summary=f"{rest} from {family}",
             extra=family,
         )
-    if colon and family in RESERVED:
-        supported = ", ".join(f"{family}:" for family in EXTERNAL)
-        raise UnknownEnv(f"{name!r}: {family} environments are not supported yet. Supported libraries: {supported}")
     if _is_module_class(name):
         return _class_spec(name)
     return get_registered_spec(name)
@@ -298,7 +296,7 @@ def _family_of(env_id: str) -> str:
     except BadEnvId:
         raise BadEnvId(
             f"{env_id!r} is not the name of an environment. Valid names are family:Name-vN[-variant] (for example "
-            "game:Sudoku-v0-easy), module:Class, gymnasium:NAME, and http://HOST:PORT/ID."
+            "game:Sudoku-v0-easy), module:Class, gymnasium:NAME, textarena:NAME, verifiers:NAME, and http://HOST:PORT/ID."
         ) from None
 
 

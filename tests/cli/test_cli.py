@@ -221,7 +221,7 @@ def test_check_reports_a_violation_and_fails() -> None:
         (["play", "game:Sudoku-v0-easy", "--wrappers", "Horizn"], "no wrapper 'Horizn'"),
         (["play", "game:Sudoku-v0-easy", "--import", "no_such_module"], "no module named 'no_such_module'"),
         (["play", "no_such_module:Env"], "neither a family of environments nor a module"),
-        (["play", "verifiers:owner/name"], "verifiers environments are not supported yet"),
+        (["play", "verifiers:owner/name"], "verifiers is not installed. Install it with: pip install"),
         (["play", "game:Sudoku-v0-easy", "--agent", "expert", "--episodes", "0"], "at least 1"),
         (["play", "game:Sudoku-v0-easy", "--seed", "-4"], "a seed must be an integer"),
         (["check", "game:Nothing*"], "no environment matches"),
