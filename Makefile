@@ -4,11 +4,12 @@ BIN    := $(VENV)/bin
 VLLM   := .cache/vllm-venv
 OPENENV := .cache/openenv-venv
 FRAMEWORKS := .cache/frameworks
+ALL_FRAMEWORKS := .cache/frameworks-full
 DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -22,9 +23,11 @@ test: lint sandbox java browser balancer openenv frameworks
 test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
-# Test the integrations with other training frameworks.
-test-frameworks: $(VENV)/.dev frameworks
-	$(BIN)/python -m pytest tests/frameworks
+# Test the integrations with other frameworks, with the packages from PyPI, and update the table in docs/integrations.md. The packages need
+# 700 MB of disk space.
+test-frameworks: $(VENV)/.dev frameworks all-frameworks
+	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest tests/frameworks
+	$(BIN)/python -m tests.frameworks.frameworks
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
 conformance: $(VENV)/.dev sandbox java
@@ -115,12 +118,39 @@ balancer: .cache/nginx/usr/sbin/nginx
 
 # Install other training frameworks for the tests of the integrations. They get separate folders, because some of their dependencies,
 # which the integrations do not need, conflict with Palestra's.
-frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed
+frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed $(FRAMEWORKS)/textarena/.installed
 
 $(FRAMEWORKS)/trl/.installed: PACKAGES := trl==1.16.0
 $(FRAMEWORKS)/skyrl-gym/.installed: PACKAGES := skyrl-gym==0.4.0 func_timeout==4.3.5
+$(FRAMEWORKS)/textarena/.installed: PACKAGES := textarena==0.7.4 chess nltk joblib
 
 $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
+	rm -rf $(@D)
+	$(PIP) --no-deps --target $(@D) $(PACKAGES)
+	touch $@
+
+# Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1))
+
+HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
+$(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
+	importlib_metadata zipp pylatexenc cachetools
+$(ALL_FRAMEWORKS)/tinker/.installed: PACKAGES := tinker==0.36.0 tinker-cookbook==0.5.8 chz termcolor blobfile tiktoken pyqwest zstandard \
+	pycryptodomex lxml pyrage tml-renderers
+$(ALL_FRAMEWORKS)/art/.installed: PACKAGES := openpipe-art==0.5.18 openai==2.30.0 jiter litellm==1.82.0 nest-asyncio polars \
+	polars-runtime-32 setproctitle tblib weave tiktoken fastuuid importlib_metadata zipp
+$(ALL_FRAMEWORKS)/areal/.installed: PACKAGES := areal==1.0.4 $(HYDRA) torchdata==0.11.0 aiofiles einops pyzmq colorlog lark pybase64 \
+	setproctitle nvidia-ml-py tenacity flask itsdangerous blinker numba llvmlite tensorboardX trackio swanlab openai==2.30.0 jiter \
+	pydantic-settings pyroaring watchdog pyecharts prettytable simplejson wcwidth gradio_client
+$(ALL_FRAMEWORKS)/inspect-ai/.installed: PACKAGES := inspect-ai==0.3.285 nest_asyncio2 semver shortuuid jsonlines jsonpatch jsonpointer \
+	jsonref jsonpath-ng ply ijson docstring-parser tenacity textual debugpy zipfile-zstd universal-pathlib pathlib-abc \
+	agent-client-protocol zstandard tiktoken mdit-py-plugins linkify-it-py uc-micro-py boto3 botocore aiobotocore s3fs jmespath \
+	aioitertools s3transfer
+$(ALL_FRAMEWORKS)/verifiers-0.1/.installed: PACKAGES := verifiers==0.1.14 openai==2.54.0 jiter openai-agents griffe griffelib anthropic \
+	docstring-parser prime-sandboxes prime-tunnel pyzmq setproctitle tenacity textual aiolimiter nest-asyncio gepa aiofiles colorama \
+	connectrpc==0.11.1 protobuf-py==0.1.1 protobuf-py-ext==0.1.1 pyqwest tomli
+
+$(ALL_FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	rm -rf $(@D)
 	$(PIP) --no-deps --target $(@D) $(PACKAGES)
 	touch $@

@@ -1,0 +1,77 @@
+"""Train the default model on GuessTheNumber with TRL's GRPOTrainer, on a CPU.
+
+The model is first trained on games of a random player, which teaches it the action format but no strategy.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+import palestra
+from palestra.integrations.trl import EnvRollout, env_reward, task_dataset
+
+
+class Recorder(EnvRollout):
+    """Records the fraction of successful episodes per step."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.success: list[float] = []
+
+    def __call__(self, prompts: Any, trainer: Any) -> dict[str, list[Any]]:
+        output = super().__call__(prompts, trainer)
+        self.success.append(sum(map(bool, output["env_success"])) / len(prompts))
+        print(f"step {len(self.success) - 1}: success {self.success[-1]:.3f}", flush=True)
+        return output
+
+
+def main(env: str, steps: int, batch: int, group_size: int, learning_rate: float, model: str | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        if model is None:
+            run = palestra.train(env=env, steps=1, episodes=64, out=str(Path(folder) / "warm"), seed=1)
+            model = str(run.model_dir)
+        rollout = Recorder(max_tokens=12)
+        trainer = GRPOTrainer(
+            model=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
+            processing_class=AutoTokenizer.from_pretrained(model),
+            reward_funcs=env_reward,
+            train_dataset=task_dataset(env, tasks=steps * batch // group_size, split="train"),
+            rollout_func=rollout,
+            args=GRPOConfig(
+                output_dir=str(Path(folder) / "trl"),
+                per_device_train_batch_size=batch,
+                num_generations=group_size,
+                max_steps=steps,
+                learning_rate=learning_rate,
+                lr_scheduler_type="constant",
+                max_completion_length=512,
+                loss_type="dr_grpo",
+                scale_rewards="none",
+                bf16=False,
+                use_cpu=True,
+                report_to=[],
+                save_strategy="no",
+                logging_steps=1,
+                disable_tqdm=True,
+            ),
+        )
+        trainer.train()
+    fifth = max(1, steps // 5)
+    first, last = (sum(part) / len(part) for part in (rollout.success[:fifth], rollout.success[-fifth:]))
+    print(f"success {first:.3f} -> {last:.3f} (means of {fifth} steps)")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--env", default="game:GuessTheNumber-v0-easy")
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--group-size", type=int, default=8)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--model", help="Folder with a model to start from; skips the warm start.")
+    main(**vars(parser.parse_args()))
