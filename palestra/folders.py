@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from palestra.errors import BadValue, StoreFailed
+from palestra.errors import BadValue, StoreFailed, UsageError
 
 MANIFEST = "manifest.json"  # names, sizes and checksums of the files that were written to a folder
+ERROR = "error.json"  # the error that ended the last process that wrote to a run folder; absent if it did not fail
 _BLOCK = 1 << 20  # bytes read at a time
 
 
@@ -51,6 +52,20 @@ def locked(folder: Path, *, activity: str) -> Iterator[None]:
             raise
     finally:
         os.close(handle)
+
+
+@contextmanager
+def error_record(folder: Path) -> Iterator[None]:
+    """Record the error that ends the block in `folder`, except invalid settings, and remove an earlier record."""
+    (folder / ERROR).unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as err:
+        if not isinstance(err, UsageError):
+            text = json.dumps({"kind": type(err).__name__, "message": str(err)})
+            with suppress(OSError):  # the disk may be full
+                (folder / ERROR).write_text(text + "\n", encoding="utf-8")
+        raise
 
 
 def write_manifest(folder: Path) -> None:

@@ -35,7 +35,8 @@ ROWS = [
     {"agents"},
     {"rollout"},
     {"algorithms", "reports"},
-    {"training", "evals", "server", "viewer", "integrations", "compat"},
+    {"training", "evals", "server", "integrations", "compat"},
+    {"viewer"},
     {"cli"},
 ]
 RANK = {package: rank for rank, row in enumerate(ROWS) for package in row}

@@ -16,7 +16,7 @@ from palestra.errors import BadValue
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
 from palestra.evals.published import Published
 from palestra.evals.suite import Suite, SuiteEntry
-from palestra.folders import check_unused
+from palestra.folders import ERROR, check_unused
 from palestra.reports.html import replace_file
 
 SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
@@ -129,7 +129,7 @@ def prepare_folder(
         if not holds_evaluation(folder):
             raise BadValue(f"{folder} contains a training run; choose another --out")
         if overwrite:
-            for name in (EPISODES, SUMMARY, PAGE, TABLE, SETTINGS):
+            for name in (EPISODES, SUMMARY, PAGE, TABLE, ERROR, SETTINGS):
                 (folder / name).unlink(missing_ok=True)
         else:
             other = differences(read_evaluation(folder).plan, plan)

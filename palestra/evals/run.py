@@ -19,7 +19,7 @@ from palestra.evals.outcomes import EPISODES, Key, Outcome, latest, outcome, rea
 from palestra.evals.suite import Suite, SuiteEntry, resolve_tasks
 from palestra.evals.summary import Prices, summarise
 from palestra.evals.text import cells, sections, table_text
-from palestra.folders import locked
+from palestra.folders import error_record, locked
 from palestra.reports import html
 from palestra.reports.html import replace_file
 from palestra.rollout import Progress, Task, Writer, stream
@@ -52,8 +52,8 @@ class Evaluation:
     """Result of an evaluation."""
 
     folder: Path
-    summary: Mapping[str, Any]
-    outcomes: Mapping[Key, Outcome]
+    summary: Mapping[str, Any] = field(repr=False)
+    outcomes: Mapping[Key, Outcome] = field(repr=False)
     played: int  # number of episodes played by this call
     stopped: str | None = None  # reason why some episodes were not started
 
@@ -106,7 +106,8 @@ async def run_evaluation(
             plan = plan_of(suite, agent.describe())
             more = {"published": suite.published.to_json()} if suite.published else {}
             prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite, **more)
-            with Writer(folder / EPISODES) as store:  # the writer also removes an incomplete line left by a crash
+            # The writer also removes an incomplete line left by a crash.
+            with error_record(folder), Writer(folder / EPISODES) as store:
                 outcomes = read_outcomes(folder)
                 summary_writer = _SummaryWriter(read_evaluation(folder), outcomes, settings.prices)
                 played, stopped = await _play(suite, agent, outcomes, store, settings, summary_writer)

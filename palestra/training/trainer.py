@@ -11,7 +11,7 @@ import platform
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +22,7 @@ import torch
 from palestra import __version__
 from palestra.agents import ChatAgent
 from palestra.errors import BadValue
-from palestra.folders import check_unused, locked
+from palestra.folders import check_unused, error_record, locked
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.collect import collect_groups
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
@@ -141,7 +141,8 @@ class Trainer(ABC):
     async def run(self) -> TrainingRun:
         """Train until the last step or until the target success rate is reached."""
         try:
-            with frozen_heap():  # also between rollouts, so that collections do not include the model
+            record = error_record(self.folder) if self.distributed.is_main else nullcontext()
+            with record, frozen_heap():  # also between rollouts, so that collections do not include the model
                 await self._run_steps()
         finally:
             self.metrics.close()

@@ -21,6 +21,7 @@ from palestra import __version__
 from palestra.errors import BadValue, InfrastructureError, PalestraError, ParsingFailed, UsageError
 from palestra.viewer import advantages, lines
 from palestra.viewer.access import AccessControl
+from palestra.viewer.comparison import comparison
 from palestra.viewer.episode_json import episode, picture
 from palestra.viewer.facts import parse
 from palestra.viewer.folder import Folder, NotFound, RunLocation
@@ -28,7 +29,8 @@ from palestra.viewer.index import Filter, Index
 from palestra.viewer.indexer import Indexer
 from palestra.viewer.play import GameStore
 from palestra.viewer.records import RunReader, RunSummary
-from palestra.viewer.rendering import Renderer
+from palestra.viewer.rendering import Renderer, can_draw
+from palestra.viewer.sharing import file_name, shared_page
 from palestra.viewer.tokens import Tokenizers, token_view
 
 STATIC = Path(__file__).with_name("static")
@@ -262,6 +264,7 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
                 "at": at,
                 **shown,
                 "advantage_source": turn_advantages.source,
+                "drawable": can_draw(data),
                 "around": around,
                 "same_task": others,
             }
@@ -282,6 +285,18 @@ def _add_reading(app: FastAPI, viewer: Viewer) -> None:
                 "rewards": [turn["reward"] for turn in data["turns"]],
             }
         )
+
+    @app.get("/api/comparison")
+    def compared(before: Name, after: Name, metric: Name = "success") -> Response:
+        return _json(comparison(viewer.folder, index, before, after, metric=metric))
+
+    @app.get("/api/shared")
+    def shared(run: Name, at: Name) -> Response:
+        record, file, n, data = viewer.load_episode(run, at)
+        turn_advantages = _turn_advantages(viewer, record, file, n, data)
+        shown = episode(data, gamma=_gamma(record), advantages=turn_advantages.advantages)
+        name = {"content-disposition": f'attachment; filename="{file_name(shown)}"'}
+        return Response(shared_page(run, at, data, shown), media_type="text/html; charset=utf-8", headers=name)
 
     @app.post("/api/render")
     def render(run: Name, at: Name) -> Response:

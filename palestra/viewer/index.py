@@ -259,6 +259,14 @@ class Index:
         )
         return [_shown(row) for row in rows]
 
+    def attempts(self, run: str, env: str, seed: str) -> Sequence[dict[str, Any]]:
+        """Return file, number and outcome of the attempts at a task in a run, in order."""
+        rows = self.db.execute(
+            "SELECT file, n, outcome FROM episodes WHERE run = ? AND env = ? AND seed = ? ORDER BY file, n",
+            (run, env, seed),
+        )
+        return [dict(row) for row in rows]
+
     def batch(self, run: str, step: int) -> Sequence[Mapping[str, Any]]:
         """Return the finished episodes in a training step, in order."""
         rows = self.db.execute(

@@ -11,11 +11,15 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from palestra.errors import UsageError
+from palestra.folders import ERROR
+from palestra.registry import get_registered_spec
+from palestra.spec import EnvSpec
 from palestra.viewer.folder import EPISODES, METRICS, SETTINGS, STORED, SUMMARY, Folder, NotFound, RunLocation
 
 POINTS = 1500  # maximum points per curve; longer curves are downsampled
 MAX_CACHED = 60  # maximum number of files whose content is cached
-LIVE = 120.0  # seconds without a change after which a run is considered stopped
+RUNNING = 120.0  # seconds without a change after which a run is considered stopped
 SPARK = 40
 _RATE = {"success": "success", "low": "success_low", "high": "success_high"}
 
@@ -28,6 +32,7 @@ class RunSummary:
     settings: Mapping[str, Any] = field(default_factory=dict)  # run.json
     rows: Sequence[Mapping[str, Any]] = ()  # metrics.jsonl
     summary: Any = None  # summary.json
+    error: str = ""  # error that ended the run, from error.json
     updated: float = 0.0
 
     @property
@@ -104,8 +109,8 @@ class RunSummary:
         return reached or 0 < self.planned <= self.done
 
     @property
-    def live(self) -> bool:
-        return _live(self.kind, self.finished, self.updated)
+    def state(self) -> str:
+        return _state(self.kind, self.finished, self.error, self.updated)
 
     def card(self) -> dict[str, Any]:
         """Return the fields displayed in the list of runs."""
@@ -119,7 +124,8 @@ class RunSummary:
             "done": self.done,
             "planned": self.planned,
             "finished": self.finished,
-            "live": self.live,
+            "state": self.state,
+            "error": self.error,
             "updated": self.updated,
             "spark": _spark(self.steps),
         }
@@ -138,11 +144,27 @@ class RunSummary:
             "name": self.place.name,
             "done": self.done,
             "planned": self.planned,
-            "live": self.live,
+            "state": self.state,
+            "reference": self._reference_rates(),
             "training": _columns(_thinned(self._placed(self.steps, after=False))),
             "evaluations": _columns(self._placed(self.evaluations, after=True)),
             "stages": self._stages(),
         }
+
+    def _reference_rates(self) -> dict[str, float]:
+        """Return the mean success rates of the random player and the expert, as stated in the environments' specs.
+
+        Keyword arguments, tools and wrappers change a task, so there are no rates for runs with any of them.
+        """
+        if any(self.setting("env", name) for name in ("kwargs", "tools", "wrappers")):
+            return {}
+        specs = [spec for spec in map(_spec, self.envs) if spec is not None]
+        rates = {}
+        for player in ("random", "expert"):
+            values = [getattr(spec, f"{player}_success") for spec in specs]
+            if values and len(values) == len(self.envs) and all(value is not None for value in values):
+                rates[player] = sum(values) / len(values)
+        return rates
 
     def _placed(self, rows: Sequence[Mapping[str, Any]], *, after: bool) -> list[dict[str, Any]]:
         """Add x positions to rows of metrics; with `after`, the metrics were measured after the step's update."""
@@ -205,6 +227,7 @@ class RunReader:
             settings=settings if isinstance(settings, dict) else {},
             rows=self._read(place.path / METRICS, _rows) or [],
             summary=self._cached_json(place.path / SUMMARY),
+            error=_error(self._cached_json(place.path / ERROR)),
             updated=_updated(place),
         )
 
@@ -216,11 +239,12 @@ class RunReader:
             cached = self._cards[place.name] = (version, self.of(place).card())
         updated = _updated(place)
         card = cached[1]
-        return {**card, "updated": updated, "live": _live(card["kind"], card["finished"], updated)}
+        state = _state(card["kind"], card["finished"], card["error"], updated)
+        return {**card, "updated": updated, "state": state}
 
     def version(self, place: RunLocation) -> str:
         """Return a string that changes whenever the summary changes."""
-        names = (SETTINGS, METRICS, SUMMARY)
+        names = (SETTINGS, METRICS, SUMMARY, ERROR)
         return "-".join(str(_mark(place.path / name)) for name in names) if not place.is_file else ""
 
     def _cached_json(self, path: Path) -> Any:
@@ -250,8 +274,19 @@ def _updated(place: RunLocation) -> float:
     return _changed(place.path) if place.is_file else max(_changed(place.path / name) for name in names)
 
 
-def _live(kind: str, finished: bool, updated: float) -> bool:
-    return kind in ("train", "eval") and not finished and time() - updated < LIVE
+def _state(kind: str, finished: bool, error: str, updated: float) -> str:
+    """Return "finished", "failed", "running" or "stopped"; "" for recorded games and other episodes."""
+    if kind not in ("train", "eval"):
+        return ""
+    if finished:
+        return "finished"
+    if error:
+        return "failed"
+    return "running" if time() - updated < RUNNING else "stopped"
+
+
+def _error(data: Any) -> str:
+    return f"{_text(data.get('kind'))}: {_text(data.get('message'))}" if isinstance(data, dict) else ""
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
@@ -324,6 +359,13 @@ def _is_number(value: Any) -> bool:
 def _env_name(value: Any) -> str:
     """Return the name of an environment without its weight."""
     return str(value) if "?" in str(value) else str(value).partition("=")[0]
+
+
+def _spec(name: str) -> EnvSpec | None:
+    try:
+        return get_registered_spec(name)
+    except UsageError:
+        return None
 
 
 def _int(value: Any) -> int:

@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any
 
 from palestra.core import Env
-from palestra.errors import BadValue
+from palestra.errors import BadValue, UsageError
+from palestra.plugins import import_object
 from palestra.registry import get_registered_spec, make
 from palestra.types import Observation
 from palestra.viewer.folder import NotFound
@@ -42,6 +43,20 @@ def drawn(env: Env) -> Rendering | None:
         return Rendering(image=image)
     text = env.render("text")
     return Rendering(text=text) if isinstance(text, str) and text else None
+
+
+def can_draw(data: Mapping[str, Any]) -> bool:
+    """Return whether the environment of a stored episode has a renderer, without creating it."""
+    try:
+        kind = import_object(get_registered_spec(data["env_id"]).entry_point)
+    except (UsageError, ImportError, AttributeError):
+        return False
+    return getattr(kind, "render", Env.render) is not Env.render and _accepted(data)
+
+
+def _accepted(data: Mapping[str, Any]) -> bool:
+    kwargs = data.get("kwargs") or {}
+    return all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values())
 
 
 class Renderer:
@@ -72,7 +87,7 @@ class Renderer:
 def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
-    if not all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values()):
+    if not _accepted(data):
         raise BadValue("the episode's keyword arguments are not all numbers, and a replay accepts no other values")
     turns = data["turns"][:MOST]
     seed = data.get("seed")

@@ -155,5 +155,7 @@ def everything(folder: Path) -> Path:
     store(folder / "failing" / "episodes.jsonl", failed)
     store(folder / "nasty" / "episodes.jsonl", [nasty_episode()])
     (folder / "nasty" / "run.json").write_text(json.dumps({"kind": "eval", "env": [NASTY], "agent": NASTY}))
+    for agent in ("random", "expert"):
+        palestra.evaluate(GUESS, agent, n=8, out=folder / "evaluated" / agent)
     store(folder / "loose.jsonl.gz", played(RandomAgent(), GUESS, 3))
     return folder

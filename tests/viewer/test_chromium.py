@@ -19,6 +19,11 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/c
 DESKTOP, PHONE = 1280, 390
 STEP = "trajectories/step-000001.jsonl.gz"
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
+EVALUATIONS = {"before": "evaluated/random", "after": "evaluated/expert"}
+# Brightness of the text and of the background, from 0 to 765
+COLORS = """() => ["color", "backgroundColor"].map((name) =>
+  getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0)
+)"""
 WAIT = 20_000  # milliseconds; the machine may be busy
 
 expect.set_options(timeout=WAIT)
@@ -80,7 +85,15 @@ def view(server: Server, name: str = "", **params: object) -> str:
 
 @pytest.fixture(scope="module")
 def ready(server: Server) -> Server:
-    for run, episodes in {"trained": 32, "expert": 8, "random": 8, "failing": 6, "nasty": 1}.items():
+    for run, episodes in {
+        "trained": 32,
+        "expert": 8,
+        "random": 8,
+        "failing": 6,
+        "nasty": 1,
+        "evaluated/random": 8,
+        "evaluated/expert": 8,
+    }.items():
         server.until_read(run, episodes)
     return server
 
@@ -102,6 +115,7 @@ def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browse
         view(ready, "episode", **nasty): ".page.episode img.shown",
         view(ready, "episode", **nasty, view="tokens"): ".page.episode .empty",
         view(ready, "compare", **both): ".page.compare .pair .message",
+        view(ready, "comparison", **EVALUATIONS): ".page.comparison tbody tr",
         view(ready, "play"): ".page.play .env-card",
     }
     tab = Tab(browser, PHONE)
@@ -114,6 +128,11 @@ def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browse
         page.set_viewport_size({"width": DESKTOP, "height": 844})
         expect(page.locator(selector).first).to_be_visible()
         assert page.evaluate(FITS), address
+        light = page.evaluate(COLORS)
+        page.emulate_media(color_scheme="dark")
+        dark = page.evaluate(COLORS)
+        page.emulate_media(color_scheme="light")
+        assert (light[0] < light[1], dark[0] < dark[1]) == (True, False), address  # text and background change places
         assert page.title() != ""
     tab.close()
 
@@ -129,7 +148,7 @@ def test_markup_in_episodes_is_shown_as_text(ready: Server, desktop: Tab) -> Non
 def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab) -> None:
     page = desktop.open(view(ready))
     rows = page.locator("tbody tr")
-    expect(rows).to_have_count(7)
+    expect(rows).to_have_count(9)
     page.get_by_label("Filter").fill("rebn train")
     expect(rows).to_have_count(1)
     page.reload()  # the filter is part of the URL
@@ -153,6 +172,62 @@ def test_runs_are_filtered_and_their_curves_compared(ready: Server, desktop: Tab
     expect(large.locator(".tip")).to_contain_text("trained")
     page.get_by_role("button", name="Entropy").click()
     expect(large.locator("h2")).to_have_text("Entropy")
+
+
+def test_runs_are_sorted_by_column_and_show_their_state(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, kind="eval"))
+    names = page.locator("tbody td:nth-child(2) a")
+    page.get_by_role("button", name="success").click()
+    expect(names).to_have_text(["evaluated/expert", "nasty", "evaluated/random"])
+    expect(page.locator("th[aria-sort=descending]")).to_contain_text("success")
+    page.get_by_role("button", name="success").click()
+    expect(names).to_have_text(["evaluated/random", "evaluated/expert", "nasty"])
+    page.get_by_role("button", name="run", exact=True).click()
+    expect(page).to_have_url(re.compile("sort=name"))
+    expect(names).to_have_text(["evaluated/expert", "evaluated/random", "nasty"])
+    expect(page.locator("tbody tr").first).to_contain_text("finished")
+
+
+def test_two_evaluations_are_compared_task_by_task(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, kind="eval", sort="name"))
+    for name in EVALUATIONS.values():
+        page.get_by_label(f"select {name}").check()
+    page.get_by_text("Compare 2 evaluations").click()
+    result = ready.get("comparison", **EVALUATIONS)
+    row = page.locator("table.comparison tbody tr")
+    expect(row).to_contain_text(f"+{100 * result['total']['difference']:.1f} points")
+    page.get_by_text("Swap").click()
+    expect(row).to_contain_text(f"\N{MINUS SIGN}{100 * result['total']['difference']:.1f} points")
+    seed = result["envs"][0]["wins"][0]["seed"]
+    page.get_by_role("link", name=re.compile(f"seed {seed}$")).click()
+    expect(page.locator("h1")).to_contain_text("the same task")
+
+
+def test_boards_are_drawn_and_an_episode_is_shared(ready: Server, browser: Browser, tmp_path: Path) -> None:
+    tab = Tab(browser, DESKTOP)
+    page = tab.open(view(ready, "episode", run="expert", at="episodes.jsonl:0"))  # Sokoban
+    expect(page.locator(".cells .player").first).to_be_visible()
+    expect(page.get_by_text("Draw states")).to_have_count(0)  # the environment has no renderer
+    page.goto(view(ready, "episode", run="expert", at="episodes.jsonl:4"))  # Sudoku, 4 x 4
+    board = page.locator(".cells").first
+    expect(board.locator(".digit")).to_have_count(16)
+    with page.expect_download() as download:
+        page.get_by_text("Share").click()
+    shared = tmp_path / download.value.suggested_filename
+    download.value.save_as(shared)
+    tab.close()
+    alone = browser.new_page(java_script_enabled=False)
+    alone.goto(shared.as_uri())
+    expect(alone.locator(".message.agent").first).to_contain_text("boxed")
+    assert alone.locator("link, script").count() == 0  # nothing is loaded from elsewhere
+    alone.close()
+
+
+def test_curves_have_axis_labels_and_reference_rates(ready: Server, desktop: Tab) -> None:
+    page = desktop.open(view(ready, "run", run="trained"))
+    labels = page.locator("section.card text.axis")
+    expect(labels).to_have_text(["steps", "Success"])
+    expect(page.locator("section.card text.reference")).to_have_text(["random", "expert"])
 
 
 def test_episodes_are_filtered_by_the_server(ready: Server, desktop: Tab) -> None:
@@ -282,7 +357,7 @@ def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: P
         curves = tabs[0].open(view(server, "run", run="now"))
         listed = tabs[1].open(view(server, "episodes", run="now"))
         runs = tabs[2].open(view(server))
-        expect(curves.locator("h1")).to_contain_text("live")
+        expect(curves.locator("h1")).to_contain_text("running")
         expect(curves.locator(".tile").filter(has_text="steps").first).to_contain_text("0of 6")
         expect(listed.locator(".total")).to_contain_text("No matching episodes")
         expect(runs.locator("tbody tr")).to_have_count(1)
@@ -295,7 +370,7 @@ def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: P
         expect(runs.locator("tbody tr")).to_have_count(2)
         for step in (3, 4, 5):
             training_step(run, step)
-        expect(curves.locator("h1")).not_to_contain_text("live")  # all planned steps are complete
+        expect(curves.locator("h1")).to_contain_text("finished")  # all planned steps are complete
         for tab in tabs:
             tab.close()
     finally:

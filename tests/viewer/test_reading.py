@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -13,18 +14,26 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from palestra.engines import ByteTokenizer
+from palestra.errors import EngineFailed
+from palestra.folders import error_record
 from palestra.rollout import read
+from palestra.viewer.folder import Folder
+from palestra.viewer.records import RunReader
 from palestra.viewer.tokens import pieces
-from tests.viewer.sample_runs import GUESS, NASTY, TOKENIZER
+from tests.viewer.sample_runs import GUESS, NASTY, TOKENIZER, training_run
 from tests.viewer.server import Server
 
 STEP = "trajectories/step-000001.jsonl.gz"
+EVALUATIONS = {"evaluated/expert", "evaluated/random"}
 
 
 def test_every_kind_of_run_is_listed(server: Server) -> None:
     server.until_read("trained", 32)
     cards = {card["name"]: card for card in server.get("runs")["runs"]}
-    assert set(cards) == {"trained", "deeper/other", "expert", "random", "failing", "nasty", "loose.jsonl.gz"}
+    assert (
+        set(cards)
+        == {"trained", "deeper/other", "expert", "random", "failing", "nasty", "loose.jsonl.gz"} | EVALUATIONS
+    )
     trained = cards["trained"]
     assert (trained["kind"], trained["done"], trained["planned"], trained["algorithm"]) == ("train", 4, 6, "rebn")
     assert trained["success"] == pytest.approx(0.5)  # the success rate of the last evaluation
@@ -194,3 +203,44 @@ def test_recordings_of_the_record_wrapper_are_read(server: Server, runs: Path) -
         assert shown["turns"][0]["shown"]["parts"][0]["text"] == observation
     finally:
         path.unlink()
+
+
+def test_states_of_runs(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for name in ("stopped", "failed", "running", "finished"):
+        run = training_run(tmp_path / name, steps=0)
+        if name == "failed":
+            with pytest.raises(EngineFailed), error_record(run):
+                raise EngineFailed("the server exited")
+        if name == "finished":
+            (run / "metrics.jsonl").write_text('{"step": 5}\n')  # the last of six
+        if name == "stopped":
+            for path in run.iterdir():
+                os.utime(path, (0, 0))
+    reader = RunReader(folder)
+    assert {place.name: reader.card(place)["state"] for place in folder.runs()} == {
+        "stopped": "stopped",
+        "failed": "failed",
+        "running": "running",
+        "finished": "finished",
+    }
+    assert reader.card(folder.run("failed"))["error"] == "EngineFailed: the server exited"
+    with error_record(tmp_path / "failed"):  # the next process removes the record
+        pass
+    assert reader.card(folder.run("failed"))["state"] == "running"
+
+
+def test_a_comparison_names_the_episodes_behind_every_difference(server: Server, runs: Path) -> None:
+    for run in EVALUATIONS:
+        server.until_read(run, 8)
+    result = server.get("comparison", before="evaluated/random", after="evaluated/expert")
+    (row,) = result["envs"]
+    assert row["wins"]
+    assert not row["losses"]
+    for task in row["wins"]:
+        before = server.get("episode", run="evaluated/random", at=task["before_at"])
+        after = server.get("episode", run="evaluated/expert", at=task["after_at"])
+        assert (before["seed"], after["seed"]) == (task["seed"], task["seed"])
+        assert (before["outcome"] == "solved", after["outcome"]) == (False, "solved")
+    refused = server.request("/api/comparison?before=trained&after=evaluated/expert")
+    assert (refused.status, "trained contains no evaluation" in refused.json["problem"]) == (404, True)

@@ -18,7 +18,7 @@ from palestra.rollout.codec import to_json
 from palestra.types import Step
 from palestra.viewer.folder import Folder, NotFound
 from palestra.viewer.play import GameStore
-from palestra.viewer.rendering import Renderer, replay
+from palestra.viewer.rendering import Renderer, can_draw, replay
 from tests.viewer.sample_runs import GUESS, picture, played
 
 DRAWN = "test:Drawn-v0"
@@ -75,6 +75,14 @@ def test_differing_replay_is_not_rendered() -> None:
     other = replace(episode, turns=(replace(episode.turns[0], observation="climb something else"), *episode.turns[1:]))
     with pytest.raises(BadValue, match="turn 1 differs from the stored one"):
         replay(to_json(other))
+
+
+def test_only_episodes_with_a_renderer_can_be_drawn() -> None:
+    episode = played(ExpertAgent(), DRAWN, 1)[0]
+    assert can_draw(to_json(episode))
+    assert not can_draw(to_json(replace(episode, kwargs={"path": "/etc/passwd"})))
+    assert not can_draw(to_json(played(ExpertAgent(), GUESS, 1)[0]))
+    assert not can_draw(to_json(replace(episode, env_id="os:system")))
 
 
 def test_env_without_renderer() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, ParsingFailed, StoreFailed
-from palestra.folders import delete_files, delete_written, recover_folder
+from palestra.folders import ERROR, delete_files, delete_written, recover_folder
 from palestra.reports.html import mixed, replace_file
 from palestra.training.config_values import parse_weight
 from palestra.training.reporting import metrics
@@ -23,7 +23,7 @@ SETTINGS = "run.json"
 MAX_READ = 64  # maximum number of episodes to read from a file when selecting examples
 Row = Mapping[str, Any]
 _FILES = (  # patterns for the files that a run writes outside of folders with a manifest
-    *(SETTINGS, "metrics.jsonl", "metrics.part", "training_tasks.txt", "report.html", "curve.png"),
+    *(SETTINGS, "metrics.jsonl", "metrics.part", "training_tasks.txt", "report.html", "curve.png", ERROR),
     *("wandb.json", "wandb.part", "start.pt", "best.pt", "tensorboard/events.out.tfevents.*"),
     "trajectories/step-*.jsonl.gz",
     "checkpoints/step-*/manifest.json",

@@ -2,13 +2,15 @@
 
 import { el, set, svg } from "./dom.js";
 
-const LEFT = 52;
+const LEFT = 66;
 const RIGHT = 14;
 const TOP = 16;
 const BOTTOM = 30;
+const LABEL = 14; // room below the ticks for the name of the x axis
 export const COLORS = 8;
 
-// options: { series: [{ name, color, raw, line, dots }], marks: [{ x, text, color }], form, formX, span, height, small, xName, grid }
+// options: { series: [{ name, color, raw, line, dots }], marks: [{ x, text, color }], lines: [{ y, text }], form, formX, span, height,
+// small, xName, xLabel, yLabel, grid }. `marks` are vertical lines and `lines` horizontal ones.
 // `raw` and `line` are lists of [x, y]; `dots` is a list of { x, y, low, high }.
 export function chart(options) {
   const frame = el("div", { class: `chart${options.small ? " small" : ""}` });
@@ -29,8 +31,9 @@ function draw(frame, options) {
   }
   const { x0, x1, y0, y1 } = bounds;
   const left = options.small ? 42 : LEFT;
+  const bottom = BOTTOM + (options.small ? 0 : LABEL);
   const px = (x) => left + ((x - x0) / (x1 - x0)) * (width - left - RIGHT);
-  const py = (y) => height - BOTTOM - ((y - y0) / (y1 - y0)) * (height - BOTTOM - TOP);
+  const py = (y) => height - bottom - ((y - y0) / (y1 - y0)) * (height - bottom - TOP);
   const picture = svg("svg", {
     viewBox: `0 0 ${width} ${height}`,
     width,
@@ -47,12 +50,28 @@ function draw(frame, options) {
     );
   }
   for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 110)), options.grid)) {
-    picture.append(svg("text", { class: "tick", x: px(x), y: height - 10, "text-anchor": "middle" }, options.formX(x)));
+    picture.append(svg("text", { class: "tick", x: px(x), y: height - bottom + 20, "text-anchor": "middle" }, options.formX(x)));
+  }
+  if (!options.small) {
+    picture.append(
+      svg("text", { class: "axis", x: (left + width - RIGHT) / 2, y: height - 2, "text-anchor": "middle" }, options.xLabel ?? ""),
+      svg(
+        "text",
+        { class: "axis", x: -(TOP + height - bottom) / 2, y: 11, transform: "rotate(-90)", "text-anchor": "middle" },
+        options.yLabel ?? "",
+      ),
+    );
+  }
+  for (const line of options.lines ?? []) {
+    if (line.y < y0 || line.y > y1) continue;
+    const text = svg("text", { class: "reference", x: width - RIGHT, y: py(line.y) - 4, "text-anchor": "end" }, line.text);
+    picture.append(svg("line", { class: "reference", x1: left, x2: width - RIGHT, y1: py(line.y), y2: py(line.y) }));
+    if (!options.small) picture.append(text);
   }
   let shown = -1e9;
   for (const mark of options.marks ?? []) {
     const x = px(mark.x);
-    picture.append(svg("line", { class: "stage", x1: x, x2: x, y1: TOP, y2: height - BOTTOM }));
+    picture.append(svg("line", { class: "stage", x1: x, x2: x, y1: TOP, y2: height - bottom }));
     if (!options.small && x - shown > 52) {
       picture.append(svg("text", { class: "stage", x: x + 4, y: TOP + 9 }, mark.text));
       shown = x;
@@ -79,7 +98,7 @@ function draw(frame, options) {
         );
     }
   }
-  const cross = svg("line", { class: "cross", x1: 0, x2: 0, y1: TOP, y2: height - BOTTOM, visibility: "hidden" });
+  const cross = svg("line", { class: "cross", x1: 0, x2: 0, y1: TOP, y2: height - bottom, visibility: "hidden" });
   picture.append(cross);
   const tip = el("div", { class: "tip", hidden: true });
   set(frame, picture, tip);

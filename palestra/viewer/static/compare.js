@@ -29,7 +29,7 @@ export async function show(page, params) {
         "div",
         { class: `pair${same ? " same" : ""}`, "data-turn": t },
         both.map((data, i) =>
-          cell(i, data.turns[t] ? turn(data.turns[t], t, picture(i)) : el("p", { class: "dim ended" }, "(the episode has ended)")),
+          cell(i, data.turns[t] ? turn(data.turns[t], t, picture(i), data.env_id) : el("p", { class: "dim ended" }, "(the episode has ended)")),
         ),
       ),
     );
@@ -74,7 +74,7 @@ export async function show(page, params) {
     el(
       "div",
       { class: "pair" },
-      both.map((data, i) => cell(i, message(data.final.role, data.final.parts, picture(i)), failure(data))),
+      both.map((data, i) => cell(i, message(data.final.role, data.final.parts, picture(i), data.env_id), failure(data))),
     ),
   );
   let current = -1;

@@ -1,23 +1,24 @@
 // Display an episode's turns as a conversation.
 
+import { board } from "./boards.js";
 import { el } from "./dom.js";
 import { number, plural, seconds, signed } from "./format.js";
 
 const LONG = 6000; // messages with more characters are collapsed
 
-export function message(who, parts, picture) {
+export function message(who, parts, picture, env) {
   return el(
     "div",
     { class: `message ${who}` },
     el("span", { class: "who" }, { env: "environment", tool: "tool", agent: "agent" }[who]),
-    parts.map((part) => piece(part, picture)),
+    parts.map((part) => piece(part, picture, env)),
   );
 }
 
-function piece(part, picture) {
+function piece(part, picture, env) {
   if (part.type === "image")
     return el("img", { class: "shown", alt: "environment observation", loading: "lazy", src: picture(part) });
-  if (part.type === "board") return el("pre", { class: "board" }, part.text);
+  if (part.type === "board") return board(env, part.text) ?? el("pre", { class: "board" }, part.text);
   if (part.text === "") return null;
   if (part.text.length <= LONG) return el("pre", {}, part.text);
   const rest = el("pre", {}, part.text.slice(0, LONG), "…");
@@ -41,11 +42,11 @@ export function drawing(view, address) {
   );
 }
 
-export function turn(item, index, picture) {
+export function turn(item, index, picture, env) {
   return el(
     "section",
     { class: "turn", id: `turn-${index}`, "data-turn": index },
-    message(item.shown.role, item.shown.parts, picture),
+    message(item.shown.role, item.shown.parts, picture, env),
     el(
       "div",
       { class: "message agent" },

@@ -44,7 +44,7 @@ export async function show(page, params) {
       });
       button.remove();
     } catch (error) {
-      button.replaceWith(el("span", { class: "dim" }, `Cannot render: ${error.message}`));
+      button.replaceWith(el("span", { class: "dim" }, `Cannot draw: ${error.message}`));
     }
   }
 
@@ -53,8 +53,8 @@ export async function show(page, params) {
   } else {
     set(
       body,
-      data.turns.map((item, i) => turn(item, i, picture)),
-      el("section", { class: "turn" }, message(data.final.role, data.final.parts, picture)),
+      data.turns.map((item, i) => turn(item, i, picture, data.env_id)),
+      el("section", { class: "turn" }, message(data.final.role, data.final.parts, picture, data.env_id)),
       failure(data),
     );
   }
@@ -92,15 +92,26 @@ export async function show(page, params) {
         step("‹", data.around.before, "previous episode (←)"),
         step("›", data.around.after, "next episode (→)"),
         !asTokens &&
+          data.drawable &&
           el(
             "button",
             {
               type: "button",
-              title: "Replay the episode and render its states",
+              title: "Replay the episode and draw its states",
               onclick: (event) => draw(event.target),
             },
-            "Render states",
+            "Draw states",
           ),
+        el(
+          "a",
+          {
+            class: "button",
+            href: `/api/shared?${new URLSearchParams({ run, at })}`,
+            download: "",
+            title: "Download the episode as one HTML file",
+          },
+          "Share",
+        ),
         el("button", { type: "button", onclick: () => mark(run, at) }, "Mark"),
         other &&
           el(

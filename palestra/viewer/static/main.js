@@ -5,6 +5,7 @@ import { el, link, set } from "./dom.js";
 import { bindKeys } from "./keys.js";
 import { marked, unmark } from "./mark.js";
 import * as compare from "./compare.js";
+import * as comparison from "./comparison.js";
 import * as curves from "./curves.js";
 import * as episode from "./episode.js";
 import * as episodes from "./episodes.js";
@@ -12,7 +13,7 @@ import * as play from "./play.js";
 import * as run from "./run.js";
 import * as runs from "./runs.js";
 
-const VIEWS = { "": runs, runs, run, curves, episodes, episode, compare, play };
+const VIEWS = { "": runs, runs, run, curves, episodes, episode, compare, comparison, play };
 const INTERVAL = 2000; // polling interval in milliseconds
 const FAST_INTERVAL = 500; // polling interval while a run is being indexed
 const main = document.getElementById("main");

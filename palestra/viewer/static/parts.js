@@ -13,6 +13,12 @@ export const OUTCOMES = {
 
 export const outcome = (name) => el("span", { class: `chip ${name}` }, OUTCOMES[name] ?? name);
 
+const STATES = { running: "live", finished: "solved", stopped: "warn", failed: "failed" };
+
+// Chip with the state of a training run or an evaluation; the error that ended it is the tooltip.
+export const state = (run) =>
+  run.state && el("span", { class: `chip ${STATES[run.state]}`, title: run.error || undefined }, run.state);
+
 export function crumbs(...parts) {
   return el(
     "nav",

@@ -175,8 +175,8 @@ async function playGame(page, game) {
     const state = drawing(data.views[now], `/api/play/rendered?${new URLSearchParams({ game, n: now })}`);
     set(
       body,
-      data.turns.map((item, i) => turn(item, i, picture)),
-      el("section", { class: "turn last" }, message(data.final.role, data.final.parts, picture), state),
+      data.turns.map((item, i) => turn(item, i, picture, data.env_id)),
+      el("section", { class: "turn last" }, message(data.final.role, data.final.parts, picture, data.env_id), state),
     );
     if (data.over) {
       set(

@@ -35,11 +35,21 @@ function options(all, key, axis, weight, small) {
     form: form(key),
     formX: axis === "time" ? seconds : (value) => number(value),
     xName: axis === "time" ? "" : AXES.find(([name]) => name === axis)[1],
+    xLabel: AXES.find(([name]) => name === axis)[1],
+    yLabel: title(key),
+    lines: references(all, key),
     grid: axis === "time" ? "time" : "whole",
     span: span(key),
     small,
     height: small ? 130 : 340,
   };
+}
+
+// Success rates of the random player and the expert, if all runs have the same environments.
+function references(all, key) {
+  if (key !== "success") return [];
+  const same = all.every((run) => JSON.stringify(run.reference) === JSON.stringify(all[0].reference));
+  return same ? Object.entries(all[0]?.reference ?? {}).map(([player, y]) => ({ y, text: player })) : [];
 }
 
 function pairs(columns, axis, key) {
@@ -89,7 +99,7 @@ function legend(all, key, axis) {
       {},
       el("i", { class: `swatch c${(run.color ?? color) % 8}` }),
       el("b", {}, run.name),
-      run.live && el("span", { class: "chip live" }, "live"),
+      run.state === "running" && el("span", { class: "chip live" }, "running"),
       el("span", { class: "dim" }, last.filter(Boolean).join(", ")),
     );
   });

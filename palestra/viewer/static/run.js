@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
 import { keysOf } from "./metrics.js";
 import { ago, number, percent } from "./format.js";
-import { crumbs, OUTCOMES, reading, tile } from "./parts.js";
+import { crumbs, OUTCOMES, reading, state, tile } from "./parts.js";
 import { large, many } from "./plots.js";
 
 export async function show(page, params) {
@@ -83,7 +83,7 @@ function header(run) {
         run.name === "." ? "This run" : run.name,
         " ",
         el("span", { class: `chip kind ${run.kind}` }, run.kind),
-        run.live && el("span", { class: "chip live" }, "live"),
+        state(run),
       ),
       el(
         "p",
@@ -91,6 +91,7 @@ function header(run) {
         [run.envs.join(", "), how, ago(run.updated) && `updated ${ago(run.updated)}`].filter(Boolean).join(" · "),
       ),
     ),
+    run.error && el("p", { class: "problem" }, `The last process that wrote to this run failed: ${run.error}`),
     el("div", { class: "actions" }, open, run.kind === "train" && toCurves),
   );
 }

@@ -4,12 +4,26 @@ import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";
 import { ago, number, percent, plural, shortEnv } from "./format.js";
 import { Cursor } from "./keys.js";
+import { state } from "./parts.js";
 
 const chosen = new Set();
 
+// [key, title, style, value to sort by, whether large values come first]
+const COLUMNS = [
+  ["", "", "", null, false],
+  ["name", "run", "", (run) => run.name, false],
+  ["env", "environment", "wide", (run) => run.envs.join(" "), false],
+  ["model", "algorithm, model", "wide", (run) => `${run.algorithm} ${run.model}`, false],
+  ["steps", "steps", "wide num", (run) => (run.kind === "train" ? run.done : -1), true],
+  ["success", "success", "num", (run) => run.success ?? -1, true],
+  ["", "", "wide", null, false],
+  ["episodes", "episodes", "num", (run) => run.episodes, true],
+  ["updated", "updated", "wide", (run) => run.updated, true],
+];
+
 export async function show(page, params) {
   let data = await get("runs");
-  const wanted = { text: params.get("text") ?? "", kind: params.get("kind") ?? "" };
+  const wanted = { text: params.get("text") ?? "", kind: params.get("kind") ?? "", sort: params.get("sort") ?? "" };
   const table = el("div", { class: "scroll" });
   const bar = el("span", { class: "actions" });
   const cursor = new Cursor(() => [...table.querySelectorAll("tbody tr")]);
@@ -25,7 +39,7 @@ export async function show(page, params) {
       const all = [run.name, run.kind, run.algorithm, run.model, ...run.envs].join(" ").toLowerCase();
       return (!wanted.kind || run.kind === wanted.kind) && words.every((word) => all.includes(word));
     };
-    const found = data.runs.filter(fits).sort((a, b) => b.live - a.live || b.updated - a.updated);
+    const found = sorted(data.runs.filter(fits), wanted.sort);
     if (!data.runs.length) {
       const how = "palestra train --env game:GuessTheNumber-v0-easy";
       set(
@@ -39,7 +53,7 @@ export async function show(page, params) {
         el(
           "table",
           { class: "list runs" },
-          head(),
+          head(wanted.sort, (sort) => ((wanted.sort = sort), update())),
           el(
             "tbody",
             {},
@@ -53,16 +67,16 @@ export async function show(page, params) {
 
   function updateActions() {
     const names = [...chosen].filter((name) => data.runs.some((run) => run.name === name));
-    const ready = names.length > 0;
+    const picked = data.runs.filter((run) => names.includes(run.name)).sort((a, b) => a.updated - b.updated);
+    const evaluations = picked.length === 2 && picked.every((run) => run.kind === "eval");
+    const button = (text) => el("button", { type: "button", class: "main" }, text);
     set(
       bar,
-      ready
-        ? link(
-            "curves",
-            { run: names },
-            el("button", { type: "button", class: "main" }, `Curves of ${plural(names.length, "run")}`),
-          )
-        : el("span", { class: "hint" }, "select runs to overlay their curves"),
+      evaluations
+        ? link("comparison", { before: picked[0].name, after: picked[1].name }, button("Compare 2 evaluations"))
+        : names.length
+          ? link("curves", { run: names }, button(`Curves of ${plural(names.length, "run")}`))
+          : el("span", { class: "hint" }, "select runs to overlay their curves, or two evaluations to compare them"),
     );
   }
 
@@ -107,27 +121,32 @@ export async function show(page, params) {
   };
 }
 
-function head() {
-  const names = [
-    ["", ""],
-    ["run", ""],
-    ["environment", "wide"],
-    ["algorithm, model", "wide"],
-    ["steps", "wide num"],
-    ["success", "num"],
-    ["", "wide"],
-    ["episodes", "num"],
-    ["updated", "wide"],
-  ];
-  return el(
-    "thead",
-    {},
-    el(
-      "tr",
-      {},
-      names.map(([name, style]) => el("th", { class: style }, name)),
-    ),
-  );
+// `order` is the key of a column, with "-" for the reverse of the column's usual order; without it, running runs come first.
+function sorted(runs, order) {
+  const column = COLUMNS.find(([key]) => key && key === order.replace("-", ""));
+  const first = (run) => run.state === "running";
+  if (!column) return runs.sort((a, b) => first(b) - first(a) || b.updated - a.updated);
+  const [, , , value, descending] = column;
+  const sign = descending === order.startsWith("-") ? 1 : -1;
+  return runs.sort((a, b) => {
+    const [x, y] = [value(a), value(b)];
+    return sign * (typeof x === "string" ? x.localeCompare(y) : x - y) || a.name.localeCompare(b.name);
+  });
+}
+
+function head(order, sort) {
+  const cell = ([key, name, style, , descending]) => {
+    if (!key) return el("th", { class: style });
+    const current = order.replace("-", "") === key;
+    const next = current && !order.startsWith("-") ? `-${key}` : key;
+    const rising = descending === order.startsWith("-");
+    return el(
+      "th",
+      { class: style, "aria-sort": current ? (rising ? "ascending" : "descending") : null },
+      el("button", { type: "button", class: "bare sort", onclick: () => sort(next) }, name, current && (rising ? " ▲" : " ▼")),
+    );
+  };
+  return el("thead", {}, el("tr", {}, COLUMNS.map(cell)));
 }
 
 function row(run, updateActions) {
@@ -156,7 +175,7 @@ function row(run, updateActions) {
       {},
       link("run", { run: run.name }, el("b", {}, run.name === "." ? "this run" : run.name)),
       el("span", { class: `chip kind ${run.kind}` }, run.kind),
-      run.live && el("span", { class: "chip live" }, "live"),
+      state(run),
       el("div", { class: "narrow sub" }, [envs.join(", "), how].filter(Boolean).join(" · ")),
     ),
     el(
