@@ -168,18 +168,19 @@ def _settings(record: EvaluationRecord) -> dict[str, Any]:
 
 def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
     """Format a comparison for a terminal, or as Markdown."""
-    shown = _percent if comparison["metric"] == "success" else _number
-    head = ["environment", "tasks", "before", "after", "difference", "95% interval", "p", "wins", "losses"]
+    shown, change = (_percent, _points) if comparison["metric"] == "success" else (_number, _number)
+    unit = " (points)" if comparison["metric"] == "success" else ""
+    head = ["environment", "tasks", "before", "after", f"difference{unit}", "95% interval", "p", "wins", "losses"]
     rows = list(comparison["envs"])
     several = len(rows) > 1
     if several:
         head.insert(7, "p (Holm)")
-    body = [_cells(row, row["name"], shown, several=several) for row in rows]
+    body = [_cells(row, row["name"], shown, change, several=several) for row in rows]
     if several:
-        body.append(_cells({**comparison["total"], "p_holm": None}, "all environments", shown, several=True))
+        body.append(_cells({**comparison["total"], "p_holm": None}, "all environments", shown, change, several=True))
     title = f"{comparison['after']} against {comparison['before']}: {comparison['metric']}, paired by seed"
     table = (markdown if as_markdown else aligned)(head, body)
-    parts = [f"### {title}" if as_markdown else title, table, _verdict(comparison, shown)]
+    parts = [f"### {title}" if as_markdown else title, table, _verdict(comparison, change)]
     if comparison["total"]["unpaired"]:
         parts.append(f"{comparison['total']['unpaired']} tasks have a result in only one evaluation and are excluded.")
     for word in ("wins", "losses"):
@@ -194,7 +195,15 @@ def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
     return "\n\n".join(parts)
 
 
-def _cells(row: Mapping[str, Any], name: str, shown: Callable[[float], str], *, several: bool) -> list[str]:
+def _cells(
+    row: Mapping[str, Any],
+    name: str,
+    shown: Callable[[float], str],
+    change: Callable[[float], str],
+    *,
+    several: bool,
+) -> list[str]:
+    """Return a row of the table; `shown` formats values, and `change` differences between them."""
     low, high = row["difference_low"], row["difference_high"]
     wins, losses = (x if isinstance(x, int) else len(x) for x in (row["wins"], row["losses"]))
     holms = row.get("p_holm")
@@ -203,8 +212,8 @@ def _cells(row: Mapping[str, Any], name: str, shown: Callable[[float], str], *, 
         str(row["tasks"]),
         shown(row["before"]),
         shown(row["after"]),
-        "+" * (row["difference"] >= 0) + shown(row["difference"]),
-        "-" if low is None or high is None else f"{shown(low)} to {shown(high)}",
+        "+" * (row["difference"] >= 0) + change(row["difference"]),
+        "-" if low is None or high is None else f"{change(low)} to {change(high)}",
         f"{row['p']:.3g}",
         *(["-" if holms is None else f"{holms:.3g}"] if several else []),
         str(wins),
@@ -212,13 +221,13 @@ def _cells(row: Mapping[str, Any], name: str, shown: Callable[[float], str], *, 
     ]
 
 
-def _verdict(comparison: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+def _verdict(comparison: Mapping[str, Any], change: Callable[[float], str]) -> str:
     total = comparison["total"]
-    change = shown(abs(total["difference"]))
+    size = change(abs(total["difference"])) + " points" * (comparison["metric"] == "success")
     if total["p"] >= 0.05:
         return f"The difference is not statistically significant (p = {total['p']:.3g}, {total['test']})."
     word = "better" if total["difference"] > 0 else "worse"
-    return f"{comparison['after']} is {word} by {change} (p = {total['p']:.3g}, {total['test']})."
+    return f"{comparison['after']} is {word} by {size} (p = {total['p']:.3g}, {total['test']})."
 
 
 def _listed(row: Mapping[str, Any], word: str, shown: Callable[[float], str]) -> list[str]:
@@ -233,6 +242,11 @@ def _listed(row: Mapping[str, Any], word: str, shown: Callable[[float], str]) ->
 
 def _percent(value: float) -> str:
     return f"{value:.1%}"
+
+
+def _points(value: float) -> str:
+    """Format a difference of two rates in percentage points; "12.5%" could be read as a relative change."""
+    return f"{100 * value:.1f}"
 
 
 def _number(value: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -126,7 +127,9 @@ def test_compare_as_text_markdown_and_json_with_a_threshold(capsys: pytest.Captu
     for agent, out in (("my_players:play", "runs/a"), ("expert", "runs/b")):
         assert main(["eval", GAME, "--agent", agent, "-n", "30", "--quiet", "--out", out]) == 0
     assert main(["compare", "runs/a", "runs/b"]) == 0
-    assert "runs/b is better by" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "difference (points)" in printed
+    assert re.search(r"runs/b is better by [0-9.]+ points \(p = ", printed)
     assert main(["compare", "runs/a", "runs/b", "--markdown", "--fail-below", "0"]) == 0
     assert "| environment |" in capsys.readouterr().out
     assert main(["compare", "runs/b", "runs/a", "--json", "--fail-below", "-0.02"]) == 1
