@@ -27,6 +27,7 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
     "compare": "Compare two evaluations of the same tasks, paired by seed.",
     "rescore": "Grade the stored episodes of an evaluation again without running the agent.",
     "view": "View training runs and evaluations in a web browser: curves, episodes and tokens.",
+    "push": "Upload the model of a training run to the Hugging Face hub, with a model card.",
     "serve": "Serve environments over HTTP to other processes and machines.",
     "mcp-serve": "Serve an environment to clients of the Model Context Protocol (MCP).",
     "init-model": "Create a small model to start training from.",
@@ -115,7 +116,15 @@ def _add_short_help(parser: argparse.ArgumentParser, common: Collection[str]) ->
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code. Ctrl-C ends it without a traceback, also while it is being loaded."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def _run(argv: Sequence[str] | None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     words = [word for word in argv if not word.startswith("-")][:1]
     parser = build_parser(words)
@@ -147,9 +156,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InfrastructureError as err:
         print(f"palestra: {err.boundary} failed: {err}", file=sys.stderr)
         return EXIT_INFRASTRUCTURE
-    except KeyboardInterrupt:
-        print("\ninterrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except SystemExit as err:
         if err.code:
             raise

@@ -1,0 +1,29 @@
+"""Test Ctrl-C in the first moments of a command, while its modules are being imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PRESS_CTRL_C_DURING_THE_IMPORT = """
+import signal, sys
+from importlib.abc import MetaPathFinder
+import palestra.cli
+
+class PressCtrlC(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "palestra.cli." + sys.argv[1]:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, PressCtrlC())
+palestra.cli.entry_point()
+"""
+
+
+@pytest.mark.parametrize("verb", ["train", "eval"])
+def test_ctrl_c_while_a_verb_is_imported(verb: str) -> None:
+    command = [sys.executable, "-c", PRESS_CTRL_C_DURING_THE_IMPORT, verb, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
