@@ -9,7 +9,7 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -92,6 +92,10 @@ $(DOCS)/.installed: docs/requirements.txt
 	$(PYTHON) -m venv $(DOCS)
 	$(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet --requirement docs/requirements.txt
 	touch $@
+
+# Build the distribution into dist/, check it, and install it into an empty environment.
+release: $(VENV)/.dev
+	$(BIN)/python scripts/release.py
 
 # Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
 sandbox:
