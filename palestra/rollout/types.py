@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from palestra.types import Action, Observation
+from palestra.types import Action, Observation, text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,24 @@ class Trajectory:
             started=started,
             meta=task.meta,
         )
+
+    def _repr_html_(self) -> str:
+        """Return HTML for notebooks: the outcome and the conversation."""
+        from html import escape
+
+        outcome = {True: "solved", False: "not solved", None: "unfinished"}[self.success]
+        if self.failure is not None:
+            outcome = f"failed: {self.failure.kind} at the {self.failure.boundary}: {self.failure.message}"
+        title = f"{self.env_id}, seed {self.seed}: {outcome}, return {self.total_reward:g}, {len(self.turns)} turns"
+        rows = []
+        for turn in self.turns:
+            rows += [("environment", text_of(turn.observation)), (f"agent, {turn.reward:+g}", turn.action.text)]
+        rows.append(("environment", text_of(self.final_observation)))
+        cells = "".join(
+            f'<tr><th>{name}</th><td style="text-align: left"><pre>{escape(text)}</pre></td></tr>'
+            for name, text in rows
+        )
+        return f"<p>{escape(title)}</p><table>{cells}</table>"
 
     @property
     def rewards(self) -> list[float]:
