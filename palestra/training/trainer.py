@@ -11,7 +11,7 @@ import platform
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -141,7 +141,8 @@ class Trainer(ABC):
     async def run(self) -> TrainingRun:
         """Train until the last step or until the target success rate is reached."""
         try:
-            record = error_record(self.folder) if self.distributed.is_main else nullcontext()
+            is_main = self.distributed.is_main
+            record: AbstractContextManager[None] = error_record(self.folder) if is_main else nullcontext()
             with record, frozen_heap():  # also between rollouts, so that collections do not include the model
                 await self._run_steps()
         finally:

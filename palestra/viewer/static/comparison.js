@@ -43,8 +43,8 @@ export async function show(page, params) {
     table(data, form, points),
     data.total.unpaired > 0 &&
       el("p", { class: "dim" }, `${plural(data.total.unpaired, "task")} with a result in only one evaluation are excluded.`),
-    tasks("Won", data, "wins", form),
-    tasks("Lost", data, "losses", form),
+    tasks("Wins", data, "wins", form),
+    tasks("Losses", data, "losses", form),
     data.settings_that_differ.length > 0 &&
       el(
         "section",
@@ -75,7 +75,7 @@ function table(data, form, points) {
   const rows = [...data.envs, ...(several ? [{ ...data.total, name: "all environments", p_holm: null }] : [])];
   const head = ["environment", "tasks", "before", "after", "difference", "95% interval", "p"];
   if (several) head.push("p (Holm)");
-  head.push("won", "lost");
+  head.push("wins", "losses");
   const count = (value) => (Array.isArray(value) ? value.length : value);
   return el(
     "div",
