@@ -148,7 +148,7 @@ class VectorEnv(AsyncBridge):
         This vector environment must have `autoreset="disabled"`. Failures are raised as EnvFailed.
         """
         if self.autoreset != "disabled":
-            raise BadValue(f"acquire requires make_vec(..., autoreset='disabled'), got {self.autoreset!r}")
+            raise BadValue(f"acquire requires autoreset='disabled', got {self.autoreset!r}; pass it to make_vec")
         if not self._free:
             raise EnvFailed(f"all {self.num_envs} envs are in use; close one, or pass a larger num_envs to make_vec")
         return SubEnv(self, self._free.pop())
