@@ -33,6 +33,10 @@ _DISABLED_FEATURES = (
     "PaintHolding",
     "RenderDocument",
     "Translate",
+    # Without these three, every window loads pages for the address bar's list, which take a second of CPU time.
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxFullPopup",
+    "WebUIOmniboxPopup",
 )
 FLAGS = (
     "--remote-debugging-pipe",

@@ -137,6 +137,11 @@ def test_other_sites_cannot_be_reached(page: Episode) -> None:
     assert page.evaluate(f"new Promise(r => {{ {socket} }})") == "blocked"
 
 
+def test_windows_load_no_pages_of_the_browser_itself(page: Episode) -> None:
+    targets = page.context().connection.call("Target.getTargets", {"filter": [{}]})["targetInfos"]
+    assert {target["type"] for target in targets} <= {"page", "tab"}
+
+
 def test_files_outside_the_folder_are_not_served(folder: Path) -> None:
     from palestra.browser.sites import Request
 
