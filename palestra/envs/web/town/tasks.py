@@ -233,13 +233,14 @@ def suggest_hours(draw: Draw) -> Task:
 def count_on_street(draw: Draw) -> Task:
     content = town(draw.data_seed)
     street = draw.choice(place.address.partition(" ")[2] for place in content.places)
-    count = sum(place.address.endswith(street) for place in content.places)
+    addresses = [place.address for place in content.places if place.address.endswith(street)]
+    count = len(addresses)
     return Task(
         intent=f"How many places on the map have an address on {street}? Answer with a number.",
         answer=(str(count),),
         expert=(Enter("Search places", street), Stop(str(count))),
         wrong=(Enter("Search places", street), Stop(str(count + 1))),
-        evidence=(f"{count} results",),
+        evidence=tuple(addresses),
     )
 
 
