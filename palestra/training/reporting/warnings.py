@@ -105,7 +105,9 @@ class Warnings:
         advice = "Lower --lr or --max-grad-norm, or use more --minibatches"
         if largest > MAX_KL:
             return f"a step changed the policy by a KL of {largest:.2g} per token. {advice}, and set --kl-backtrack"
-        if limited >= MIN_EVENTS:
+        success = _change(rows, "success")
+        learns = success is not None and success[1] > success[0] + LITTLE_GAIN
+        if limited >= MIN_EVENTS and not learns:  # close to a solution, the adaptive limits are small
             return f"the KL limit --kl-backtrack was exceeded in {limited} of the last {len(recent)} steps. {advice}"
         return None
 
