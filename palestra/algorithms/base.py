@@ -172,6 +172,13 @@ class PolicyGradientConfig(AlgorithmConfig):
         at_least=0,
         at_most=1,
     )
+    cut_penalty: float = option(
+        0.0,
+        "Subtract this from the reward of a turn whose reply was cut at --max-tokens, so that the model learns to end "
+        "its replies even if their actions are valid without the end.",
+        untrained=0.1,
+        at_least=0,
+    )
     is_correction: Literal["stale", "always"] = option(
         "stale",
         "When to use importance weights: 'stale' for samples from older weights, 'always' also in synchronous "

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Self
 
 from palestra.errors import BadValue
-from palestra.rollout.types import Trajectory
+from palestra.rollout.types import Trajectory, Turn
 from palestra.spec import fingerprint
 
 
@@ -149,6 +149,22 @@ class Advantages:
     def signal(self) -> bool:
         """True if any advantage in the loss is nonzero, so that the policy gradient can be nonzero."""
         return any(advantage != 0.0 for i in self.kept for advantage in self.advantages[i])
+
+
+def penalize_cut_replies(trajectories: Sequence[Trajectory], penalty: float) -> list[Trajectory]:
+    """Subtract `penalty` from the reward of each turn whose reply reached the token limit before its end.
+
+    An action is often valid without the end of the reply. Without a penalty, the last token then has no effect on the
+    return, so chance decides which token the policy learns there, and its gradient is only noise.
+    """
+
+    def penalized(turn: Turn) -> Turn:
+        cut = any(call.finish == "length" for call in turn.action.calls)
+        return replace(turn, reward=turn.reward - penalty) if cut else turn
+
+    if not penalty:
+        return list(trajectories)
+    return [replace(trajectory, turns=tuple(map(penalized, trajectory.turns))) for trajectory in trajectories]
 
 
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:

@@ -28,6 +28,8 @@ NORM_DECAY = 0.99  # decay per update of the running mean square of the momentum
 MOMENTA = frozenset({"momentum", "momentum_weight", "exp_avg"})  # momentum in the states of Muon and AdamW
 TINY = 1e-20  # smallest divisor for norms
 MATRIX_SCALE = 0.2  # scales an orthogonal update to about the size of an AdamW update
+ADAM_EPS = 1e-8  # added to the divisor of AdamW's updates, as in torch
+RELATIVE_EPS = 0.3  # the same for embeddings during RL, as a fraction of the root mean square of their gradient
 
 
 class Muon(torch.optim.Optimizer):
@@ -114,6 +116,7 @@ class Optimizer:
         offload: bool = False,
     ) -> None:
         self._offload = offload
+        self._ignore_small_gradients = False
         matrices: list[Tensor] = []
         rest: list[Tensor] = []
         embeddings = {
@@ -136,6 +139,10 @@ class Optimizer:
             {"params": head, "part": "critic"},
             {"params": body, "part": "critic_body"},
         ]
+        if kind == "muon":  # each embedding is a group of its own, with its own eps
+            tables = [p for p in rest if p.dim() == 2]
+            groups[0]["params"] = [p for p in rest if p.dim() != 2]
+            groups += [{"params": [p], "part": "model", "embedding": True} for p in tables]
         adam = [group for group in groups if group["params"]]
         if adam:
             # The fused implementation needs no temporary copies of the parameters and reads each of them once.
@@ -157,8 +164,16 @@ class Optimizer:
         """All parameters that are updated; for low-precision weights, these are the master copies."""
         return self.model_parameters + self.critic_parameters
 
-    def set_lr(self, lr: float, critic_lr: float, critic_body_lr: float = 0.0) -> None:
-        """Set the learning rates of the model, the critic's head and the critic's own network."""
+    def set_lr(
+        self, lr: float, critic_lr: float, critic_body_lr: float = 0.0, *, ignore_small_gradients: bool = False
+    ) -> None:
+        """Set the learning rates of the model, the critic's head and the critic's own network.
+
+        AdamW divides a gradient by its own size, so it moves the embeddings of tokens that never occur, whose gradients
+        are a hundredth of the others or less and mostly noise, as far as all others, and all in the same direction.
+        With `ignore_small_gradients`, AdamW beside Muon divides by at least a fraction of the typical size.
+        """
+        self._ignore_small_gradients = ignore_small_gradients
         rates = {"critic": critic_lr, "critic_body": critic_body_lr}
         for part in self.parts:
             for group in part.param_groups:
@@ -205,10 +220,18 @@ class Optimizer:
 
     def step(self) -> None:
         for part in self.parts:
+            self._set_eps(part)
             part.step()
         with torch.no_grad():
             for p, master in self._masters:
                 p.copy_(master)
+
+    def _set_eps(self, part: torch.optim.Optimizer) -> None:
+        for group in part.param_groups:
+            grad = group["params"][0].grad
+            if group.get("embedding") and grad is not None:
+                size = float(full_tensor(grad.norm())) / grad.numel() ** 0.5 if self._ignore_small_gradients else 0.0
+                group["eps"] = max(ADAM_EPS, RELATIVE_EPS * size)
 
     @torch.no_grad()
     def reload_masters(self) -> None:

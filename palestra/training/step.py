@@ -74,7 +74,7 @@ def reinforcement_step(
     first = sum(map(len, shards[: learner.distributed.rank]))
     assign_advantages(samples, advantages, first, algorithm.level)
 
-    learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr, algorithm.critic_lr)
+    learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr, algorithm.critic_lr, ignore_small_gradients=True)
     entropy_coef = limits.entropy_coef(entropy) * adaptive.entropy_scale
     metrics["entropy_coef"] = entropy_coef
     rng = Random(child_seed(config.run.seed, "minibatches", step))

@@ -7,6 +7,7 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
+from palestra.algorithms.episode import penalize_cut_replies
 from palestra.algorithms.hooks import with_hook_rewards
 from palestra.rollout import RolloutResult
 from palestra.rollout.types import Trajectory
@@ -113,8 +114,9 @@ class SyncTrainer(Trainer):
         return None if self._teacher is None else await score_samples(self._teacher, trajectories)
 
     def rewarded(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
-        """Return the trajectories with rewards from the reward hook, if there is one."""
-        return with_hook_rewards(self.learner.policy_gradient.config.reward_hook, trajectories)
+        """Return the trajectories with rewards from the reward hook, if there is one, and with the cut penalty."""
+        config = self.learner.policy_gradient.config
+        return penalize_cut_replies(with_hook_rewards(config.reward_hook, trajectories), config.cut_penalty or 0.0)
 
     def step_settings(self, step: int) -> dict[str, Any]:
         """Return a step's horizon and, if there is a curriculum, its level."""

@@ -24,6 +24,7 @@ UNTRAINED: dict[str, Any] = {
     "gamma": 0.9,
     "entropy": 0.003,
     "entropy_floor": 0.3,
+    "cut_penalty": 0.1,
     "is_correction": "stale",
 }  # defaults for untrained models
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,13 +11,16 @@ import torch
 from torch import nn
 
 from palestra.algorithms.base import PolicyGradientConfig
+from palestra.algorithms.episode import penalize_cut_replies
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
+from palestra.training import train
 from palestra.training.adaptive import MAX_ENTROPY_SCALE, MAX_FALL, MAX_RISE, MIN_KL_SCALE, AdaptiveState
 from palestra.training.learner import Learner
 from palestra.training.optim import MOMENTA, Optimizer
-from palestra.training.step import reinforcement_step
-from tests.training.helpers import batch, learner_of
+from palestra.training.recipe import from_mapping
+from palestra.training.step import cloning_step, reinforcement_step
+from tests.training.helpers import VOCABULARY, batch, learner_of
 
 torch.set_num_threads(1)
 
@@ -60,6 +65,59 @@ def test_the_size_of_a_muon_update_follows_the_gradient() -> None:
     assert [movement(other, its_optimizer, g * 1e-6) for g in noise[:100]] == pytest.approx(usual, rel=1e-3), (
         "only the size relative to earlier gradients counts, as with Adam"
     )
+
+
+def row_movements(step: str) -> tuple[float, float]:
+    """Return the mean movement of the embeddings of used and of unused tokens in five training steps."""
+    learner = learner_of(optimizer="muon", lr=1e-3, temperature=0.8)
+    embeddings = learner.policy.model.get_input_embeddings().weight
+    with torch.no_grad():
+        embeddings[VOCABULARY:] = -3 * embeddings[:VOCABULARY].mean(0)  # makes unused tokens unlikely
+    before = embeddings.detach().clone()
+    for i in range(5):
+        trajectories = batch(i, 4)
+        if step == "rl":
+            reinforcement_step(learner, trajectories, i)
+        else:
+            cloning_step(learner, trajectories, [[1.0] * len(t.turns) for t in trajectories], 1e-3)
+    moved = (embeddings.detach() - before).norm(dim=1)
+    return float(moved[:VOCABULARY].mean()), float(moved[VOCABULARY:].mean())
+
+
+def test_embeddings_of_unused_tokens_hardly_move_in_rl() -> None:
+    used, unused = row_movements("cloning")
+    assert unused > 0.3 * used, "in a warm start, AdamW makes unused tokens less likely"
+    used, unused = row_movements("rl")
+    assert 0 < unused < 0.1 * used, "in RL, their gradient is mostly noise"
+
+
+def test_a_reply_without_its_end_is_penalized() -> None:
+    trajectories = batch(3, 6, rewards=[0.0] * 4)
+    turn = trajectories[0].turns[0]
+    call = replace(turn.action.calls[0], finish="length")
+    cut = replace(turn, action=replace(turn.action, calls=(call,)))
+    trajectories[0] = replace(trajectories[0], turns=(cut, *trajectories[0].turns[1:]))
+    assert penalize_cut_replies(trajectories, 0.0) == trajectories
+    penalized = penalize_cut_replies(trajectories, 0.1)
+    assert penalized[0].rewards == [-0.1, *trajectories[0].rewards[1:]]
+    assert penalized[1:] == trajectories[1:]
+    learner = learner_of(lr=1e-2, temperature=0.8)
+    (sample,) = to_batch(trajectories[:1])
+    (micro,) = learner.micro_batches([sample])
+    first = micro.turn_starts.nonzero(as_tuple=True)
+    before = learner.policy.score(micro).logprobs[first][0].item()
+    assert reinforcement_step(learner, trajectories, 0)["signal"] == 0, "all other rewards are equal"
+    assert reinforcement_step(learner, penalized, 0)["signal"] == 1
+    assert learner.policy.score(micro).logprobs[first][0].item() < before
+
+
+def test_an_untrained_model_is_trained_to_end_its_replies(tmp_path: Path) -> None:
+    settings = {"model": "default:0.1M", "warm_start": 0, "max_tokens": 64, "steps": 1, "episodes": 20, "threads": 1}
+    game = {"env": "game:GuessTheNumber-v0-easy", "env_kwargs": {"max_turns": 1}, "eval_episodes": 1, "store": False}
+    run = train(from_mapping({**settings, **game, "concurrency": 20, "out": str(tmp_path)}), log=lambda _: None)
+    row = run.rows[-1]
+    assert 0 < row["cut_replies"] < 1
+    assert (row["success"], row["signal"]) == (0, 1), "the cut penalty is the only reward"
 
 
 def kl(learner: Learner, trajectories: list[Trajectory]) -> float:
