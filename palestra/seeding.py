@@ -32,7 +32,7 @@ def fresh_seed() -> int:
 
 def child_seed(seed: int, *path: int | str) -> int:
     """Return a 48-bit seed derived from `seed` and `path`. The result is the same in every process."""
-    key = "/".join(map(repr, (seed, *path))).encode()
+    key = "/".join([repr(seed), *map(repr, path)]).encode()
     return int.from_bytes(_blake2b()(key, digest_size=6).digest(), "big")
 
 

@@ -140,7 +140,7 @@ class ChatAgent(Agent):
         return self._with_end[2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, because it is created in every turn
 class _Turn:
     messages: list[Message]  # a reply and the observation that follows it
     tokens: int

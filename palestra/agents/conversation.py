@@ -20,7 +20,7 @@ from palestra.types import Message, Observation, text_of
 _PLACEHOLDER = "Zreply7q"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, because it is created in every turn
 class Prompt:
     """The next prompt, and the messages it adds to the conversation."""
 

@@ -77,6 +77,7 @@ class Renderer:
         self._prompts: dict[Any, tuple[str, list[int]]] = {}
         self._separators: dict[tuple[bool, str], TurnSeparator | None] = {}
         self._tails: dict[tuple[bool, str, str], Tail | None] = {}
+        self._plain: dict[str, bool] = {}  # texts and whether they are plain
         self.takes_system = self._shows([_message("system", _RULE), _message("user", _TASK)], _RULE, _TASK)
         self.tool_turns = self._find_tool_turns()
         self.end = self._find_end_token()
@@ -102,6 +103,16 @@ class Renderer:
 
     def plain(self, text: str) -> bool:
         """Return whether `text` contains none of the strings that the template tests for."""
+        plain = self._plain.get(text)
+        if plain is None:
+            plain = self._is_plain(text)
+            if len(text) <= _MAX_TAIL_CHARS:
+                if len(self._plain) >= _MAX_TAILS:
+                    self._plain.clear()
+                self._plain[text] = plain
+        return plain
+
+    def _is_plain(self, text: str) -> bool:
         return (
             self._within is not None
             and self.tests is not None

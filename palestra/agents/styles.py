@@ -28,7 +28,7 @@ _CALL = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, because it is created in every turn
 class ParsedReply:
     """The action and the tool calls in a reply."""
 

@@ -15,11 +15,10 @@ def compute_metrics(
 ) -> dict[str, Any]:
     """Return the success rate with its interval, the mean return, and counts of turns, tokens, splits and failures."""
     everything = [*trajectories, *failures]
-    splits: Counter[str] = Counter()
-    for trajectory in trajectories:
-        splits.update(trajectory.splits)
-    turns = sum(len(t.turns) for t in trajectories)
-    tokens = sum(t.sampled_tokens for t in trajectories)
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    calls = [call for turn in turns for call in turn.action.calls]
+    tokens = sum([len(call.ids) for call in calls])
+    finishes = Counter([call.finish for call in calls])
     metrics: dict[str, Any] = {
         "episodes": len(trajectories),
         "failures": len(failures),
@@ -29,10 +28,10 @@ def compute_metrics(
         "episodes_per_second": len(trajectories) / seconds if seconds > 0 else 0.0,
         "tokens": tokens,
         "tokens_per_second": tokens / seconds if seconds > 0 else 0.0,
-        "turns": turns,
-        "splits": dict(splits),
-        "agent_seconds": sum(turn.agent_seconds for t in trajectories for turn in t.turns),
-        "env_seconds": sum(turn.env_seconds for t in trajectories for turn in t.turns),
+        "turns": len(turns),
+        "splits": dict(Counter([call.split for call in calls if call.split is not None])),
+        "agent_seconds": sum([turn.agent_seconds for turn in turns]),
+        "env_seconds": sum([turn.env_seconds for turn in turns]),
     }
     if trajectories:
         n = len(trajectories)
@@ -43,15 +42,11 @@ def compute_metrics(
             "success_low": low,
             "success_high": high,
             "return": sum(t.total_reward for t in trajectories) / n,
-            "turns_per_episode": turns / n,
+            "turns_per_episode": len(turns) / n,
             "tokens_per_episode": tokens / n,
             "truncated": sum(t.truncated for t in trajectories) / n,
-            "invalid_actions": sum("invalid" in turn.info for t in trajectories for turn in t.turns) / max(turns, 1),
-            "cut_replies": _replies(trajectories, "length") / max(turns, 1),
-            "empty_replies": _replies(trajectories, "empty") / max(turns, 1),
+            "invalid_actions": sum(["invalid" in turn.info for turn in turns]) / max(len(turns), 1),
+            "cut_replies": finishes["length"] / max(len(turns), 1),
+            "empty_replies": finishes["empty"] / max(len(turns), 1),
         }
     return metrics
-
-
-def _replies(trajectories: Sequence[Trajectory], finish: str) -> int:
-    return sum(call.finish == finish for t in trajectories for turn in t.turns for call in turn.action.calls)

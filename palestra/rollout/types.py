@@ -119,7 +119,7 @@ class Trajectory:
 
     @property
     def sampled_tokens(self) -> int:
-        return sum(len(call.ids) for turn in self.turns for call in turn.action.calls)
+        return sum([len(call.ids) for turn in self.turns for call in turn.action.calls])
 
     @property
     def splits(self) -> dict[str, int]:

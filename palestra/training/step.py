@@ -9,6 +9,7 @@ processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from math import expm1
 from random import Random
 
@@ -277,12 +278,7 @@ def _entropy_and_success(
     learner: Learner, samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory]
 ) -> tuple[float, float]:
     """Return the mean negative log-prob per sampled token, which estimates the entropy, and the success rate."""
-    nll = -sum(
-        logprob
-        for sample in samples
-        for logprob, sampled in zip(sample.old_logprobs or (), sample.mask, strict=True)
-        if sampled
-    )
+    nll = -sum(chain.from_iterable(sample.old_logprobs or () for sample in samples))  # 0 if a token was not sampled
     successes = sum(bool(t.success) for t in trajectories)
     counts = [nll, sum(sample.sampled for sample in samples), successes, len(trajectories)]
     total, tokens, solved, played = learner.distributed.sum([float(count) for count in counts])

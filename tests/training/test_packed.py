@@ -159,8 +159,8 @@ def test_rows_are_packed_on_a_cpu_only_if_requested() -> None:
 def test_a_large_model_that_cannot_be_packed_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = transformers.GemmaConfig(**SIZES)
-    model = transformers.GemmaForCausalLM(config)
+    library: Any = transformers  # its arguments are typed more narrowly than SIZES
+    model = library.GemmaForCausalLM(library.GemmaConfig(**SIZES))
     monkeypatch.setattr(learner, "is_large", lambda _: True)  # only models on a GPU are large
     learner.Learner(Policy(model, None), config_of())
     (message,) = [record.getMessage() for record in caplog.records]

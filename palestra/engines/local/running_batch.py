@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from palestra.engines.local.runner import StepBatch
-from palestra.engines.local.sampling import SETTING_COUNT, settings_row
+from palestra.engines.local.sampling import SETTING_COUNT, is_unfiltered, settings_row
 
 if TYPE_CHECKING:
     from palestra.engines.local.scheduler import GenerationRequest
@@ -68,7 +68,7 @@ class RunningBatch:
         ids, sampled = request.ids, len(request.ids) - request.prompt_length
         self._ints[:, row] = (
             len(ids), entry.cached, entry.offset, entry.size, ids[-1], request.max_length, sampled, 0,
-            request.seed, self._free_buffers.pop(), request.stop_strings is not None, request.unfiltered,
+            request.seed, self._free_buffers.pop(), request.stop_strings is not None, is_unfiltered(request.sampling),
         )  # fmt: skip
         self._settings[:, row] = settings_row(request.sampling)
         self._stop_ids[row] = -1

@@ -25,7 +25,7 @@ from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.prefix_cache import HASH_BLOCK, CacheEntry, PrefixCache, common_prefix, prefix_hashes
 from palestra.engines.local.runner import Runner, to_device
 from palestra.engines.local.running_batch import RunningBatch
-from palestra.engines.local.sampling import hash_seed, is_unfiltered, sample, sampling_tensors, uniforms
+from palestra.engines.local.sampling import hash_seed, sample, sampling_tensors, uniforms
 from palestra.engines.stop_strings import StopStrings
 from palestra.errors import EngineFailed
 
@@ -37,8 +37,7 @@ class GenerationRequest:
 
     __slots__ = (
         "cancelled", "entry", "error", "finish", "ids", "key", "logprobs", "max_length", "prefix_hashes",
-        "prompt_bytes", "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "unfiltered", "version",
-        "waiter",
+        "prompt_bytes", "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "version", "waiter",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +60,6 @@ class GenerationRequest:
         self.stop_ids = stop_ids
         self.waiter = waiter  # used by the engine to deliver the result
         self.stop_strings = stop_strings
-        self.unfiltered = is_unfiltered(sampling)
         self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else hash_seed(sampling.seed)
         self.logprobs: list[float] = []
         self.version: int | None = None  # version of the weights that sampled the first token

@@ -95,7 +95,8 @@ class GuessTheNumber(LanguageGame):
     def progress(self) -> float:
         if not self.guesses:
             return 0.0
-        nearest = min(abs(guess - self.hidden) for guess in self.guesses)
+        hidden = self.hidden
+        nearest = min([abs(guess - hidden) for guess in self.guesses])
         return 1.0 - nearest / (self.max_number - self.min_number)
 
     def random_move(self) -> str:

@@ -129,7 +129,9 @@ class PagedRunner:
 
     def _in_stream(self) -> AbstractContextManager[Any]:
         """Return a context manager that runs device code in the stream of the steps."""
-        return torch.cuda.stream(self._stream) if self._graphed else nullcontext()
+        cuda: Any = torch.cuda  # untyped
+        context: AbstractContextManager[Any] = cuda.stream(self._stream) if self._graphed else nullcontext()
+        return context
 
     @torch.no_grad()
     def launch(self, step: StepInput) -> Flight:
