@@ -201,8 +201,8 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     is_mask_low: float = option(
         0.0,
-        "Exclude tokens whose importance ratio is below this value from the loss and its denominators; used only "
-        "if --is-mask-high is set.",
+        "Exclude from the loss and its denominators all tokens whose importance ratio is below this value; used "
+        "only if --is-mask-high is set.",
         at_least=0,
     )
     is_mask_high: float = option(

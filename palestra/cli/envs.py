@@ -68,7 +68,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find(names: Sequence[str]) -> list[EnvSpec]:
-    """Return the environments with the given ids and patterns whose id or summary contains all other words."""
+    """Return the environments that match `names`.
+
+    Ids and patterns select environments; all other names are search words, which must all occur in the id or summary.
+    """
     words = [name.lower() for name in names if ":" not in name and not is_pattern(name)]
     selected = [name for name in names if ":" in name or is_pattern(name)]
     specs = [resolve_spec(name) for name in expand_names(selected)]

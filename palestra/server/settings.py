@@ -164,5 +164,6 @@ def _check_value(name: str, value: object, depth: int, unrestricted: bool) -> No
                 _check_value(name, part, depth + 1, unrestricted)
     elif not (value is None or isinstance(value, bool | int | float)):
         raise BadValue(
-            f"{name}: clients may send only numbers, booleans and strings, nested at most {_MAX_DEPTH} levels deep"
+            f"{name}: clients may send only null, numbers, booleans, strings, and lists and objects of these, "
+            f"nested at most {_MAX_DEPTH} levels deep"
         )

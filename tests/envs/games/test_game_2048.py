@@ -214,7 +214,7 @@ def test_the_expert_takes_an_immediate_win(cells: list[int], goal: int) -> None:
 def test_the_value_of_a_line_does_not_depend_on_its_direction(line: list[int]) -> None:
     value = expert(4, 11).lines._value
     assert value(tuple(line)) == value(tuple(line[::-1]))
-    assert value(tuple(sorted(line))) >= value(tuple(line))  # an ordered line has the highest value
+    assert value(tuple(sorted(line))) >= value(tuple(line))  # a sorted line has the highest value
 
 
 def packed(cells: list[int]) -> tuple[int, int]:
