@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from palestra.evals.comparison import compare
-from palestra.evals.folder import EPISODES, SETTINGS, read_evaluation
+from palestra.evals.folder import SETTINGS, read_evaluation
+from palestra.evals.outcomes import EPISODES
 from palestra.viewer.folder import Folder, NotFound, RunLocation
 from palestra.viewer.index import Index
 

@@ -109,7 +109,7 @@ def rope_type(model: Any) -> str:
 def rope_types(model: Any) -> set[str]:
     """Return the kinds of rotary embeddings in a model, whose layer types may have different ones (Gemma 3)."""
     settings = _rope(_text_config(model))
-    nested = [value for value in settings.values() if isinstance(value, dict)]
+    nested: list[Mapping[str, Any]] = [value for value in settings.values() if isinstance(value, dict)]
     return {str(value.get("rope_type", "default")) for value in nested or [settings]}
 
 

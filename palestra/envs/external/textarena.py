@@ -67,7 +67,7 @@ class FromTextArena(Env):
         self.players = players if players is not None else 1 if opponent is None else 2
         if self.players > 1 and self._opponent is None:
             raise BadValue("a game with several players needs opponent=, a function (observation) -> action")
-        self.max_turns = max_turns
+        self.max_turns: int = max_turns
         self.turn = 0
         self._name = env
         self._ending: str | None = "reset"  # None during an episode

@@ -66,9 +66,9 @@ class FromVerifiers(Env):
             raise BadValue(f"{env!r} is not a MultiTurnEnv or SingleTurnEnv, which this adapter needs")
         self.split = split
         self._rows = self.env.get_dataset() if split == "train" else self.env.get_eval_dataset()
-        self.num_tasks = len(self._rows)
+        self.num_tasks: int = len(self._rows)
         limit = int(getattr(self.env, "max_turns", -1))
-        self.max_turns = max_turns or (limit if limit > 0 else DEFAULT_TURNS)
+        self.max_turns: int = max_turns or (limit if limit > 0 else DEFAULT_TURNS)
         self.turn = 0
         self._ending: str | None = "reset"  # None during an episode
 

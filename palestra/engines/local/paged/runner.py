@@ -94,7 +94,7 @@ class PagedRunner:
         self.small = model.size < SMALL_MODEL
         self._prefill_buckets = SMALL_PREFILL_BUCKETS if self.small else PREFILL_BUCKETS
         self._events = cycle([cuda.Event() for _ in range(RING)] if self._graphed else [None])
-        if self._graphed:
+        if self._stream is not None:
             self._stream.wait_stream(cuda.current_stream(device))  # the model's weights may still be copied there
         with self._in_stream():
             self._allocate(slots)

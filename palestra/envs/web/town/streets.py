@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from math import ceil
+from math import ceil, hypot
 from random import Random
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ class Streets:
     def distance(self, first: int, second: int) -> int:
         """Return the distance between two corners in a straight line, in meters."""
         (x, y), (to_x, to_y) = self.position(first), self.position(second)
-        return round(((x - to_x) ** 2 + (y - to_y) ** 2) ** 0.5)
+        return round(hypot(x - to_x, y - to_y))
 
     def route(self, start: int, end: int, mode: str) -> Route | None:
         """Return the fastest route; cars obey one-way streets. None if there is none."""
