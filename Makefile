@@ -156,7 +156,7 @@ $(ALL_FRAMEWORKS)/verifiers-0.1/.installed: PACKAGES := verifiers==0.1.14 openai
 
 $(ALL_FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	rm -rf $(@D)
-	$(PIP) --no-deps --target $(@D) $(PACKAGES)
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target $(@D) $(PACKAGES)
 	touch $@
 
 # Install OpenEnv's client and server for the protocol tests. They get a separate virtual environment, because their dependencies conflict
