@@ -83,17 +83,21 @@ FRAMEWORKS = [
 ]
 
 
-def run_example(framework: Framework, timeout: float = 900) -> str:
-    """Run a framework's example in its own process and return the output; raise AssertionError if it fails."""
-    path = os.pathsep.join([str(ROOT), str(INSTALLED / framework.name)])
-    command = [sys.executable, "-W", "ignore", str(ROOT / "examples" / "frameworks" / framework.example)]
+def run_example(framework: Framework) -> str:
+    """Run a framework's example and return the output."""
+    return run_program(framework.name, ROOT / "examples" / "frameworks" / framework.example, *framework.arguments)
+
+
+def run_program(folder: str, program: Path, *arguments: str) -> str:
+    """Run a program in its own process with the packages in `folder`; raise AssertionError if it fails."""
+    path = os.pathsep.join([str(ROOT), str(INSTALLED / folder)])
     done = subprocess.run(
-        [*command, *framework.arguments],
+        [sys.executable, "-W", "ignore", str(program), *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=1800,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from palestra.core import Env, Reset
 from palestra.errors import BadValue, EnvFailed, EpisodeOver, MissingExtra, ResetNeeded, UnknownEnv
@@ -37,7 +37,7 @@ class FromVerifiers(Env):
 
     The seed selects the row. `split="train"` uses the training data and `split="test"` the evaluation data. The reward
     of the last step is the score of the environment's rubric; all others are 0. An episode is successful if the score
-    is at least the environment's pass threshold.
+    is at least the environment's pass threshold. A fork replays the actions.
 
     Args:
         env: id of an installed verifiers environment, or an instance.
@@ -81,6 +81,7 @@ class FromVerifiers(Env):
         except Exception as err:
             raise EnvFailed(f"{self!r} failed in reset: {err!r}") from err
         self.turn = 0
+        self._actions: list[str] = []
         self._ending = None
         return text, {"seed": seed, "max_turns": self.max_turns}
 
@@ -92,6 +93,7 @@ class FromVerifiers(Env):
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         self.turn += 1
+        self._actions.append(action)
         try:
             text, done = _run(self._respond(action))
         except Exception as err:
@@ -105,6 +107,17 @@ class FromVerifiers(Env):
             info["success"] = reward >= getattr(self.env, "pass_threshold", 0.5)
             info["verifiers"] = dict(self._state.get("metrics") or {})
         return Step(text, reward, self._ending == "terminated", self._ending == "truncated", info)
+
+    def _copy(self, memo: dict[int, Any]) -> Self:
+        """Replay the actions in a new episode, because the state of a rollout cannot be copied."""
+        fork = type(self)(self.env, split=self.split, max_turns=self.max_turns)
+        memo[id(self)] = fork
+        fork.spec = self.spec
+        if self._ending != "reset":
+            fork.reset(seed=self.seed)
+            for action in self._actions:
+                fork.step(action)
+        return fork
 
     def __repr__(self) -> str:
         return f"<FromVerifiers {self.env.env_id or type(self.env).__name__}>"
