@@ -1,4 +1,7 @@
-"""`palestra doctor`: check which features work on this machine and print how to enable the others."""
+"""`palestra doctor`: check which features work on this machine and print how to enable the others.
+
+`palestra doctor --model NAME` prints which training settings fit on the GPUs instead (`doctor_model.py`).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
+from palestra.cli import doctor_model
 from palestra.optional import install_command
 
 _MARKS = {"ok": "ok", "limited": "part", "missing": "--"}
@@ -31,10 +35,13 @@ class Finding:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="Print the results of all checks as JSON.")
+    parser.add_argument("--json", action="store_true", help="Print the results as JSON.")
+    doctor_model.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.model is not None:
+        return doctor_model.run(args)
     findings = list(examine())
     if args.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
