@@ -7,12 +7,15 @@ step. The trainer waits for an episode only if its first token would otherwise b
 The engine samples from its own copy of the weights, which is updated between steps. Conversations in progress are then
 prefilled again with the new weights, so several versions of the weights may sample one conversation. The log-prob of
 each token under the version that sampled it is stored, and importance weights in the loss correct for the difference.
+
+With several processes, each of them plays its own groups and samples while it waits for the others in an update. The
+bound on staleness holds in every process, because all processes make the same steps.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -20,12 +23,13 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
-from palestra.errors import EngineFailed
+from palestra.errors import BadValue, EngineFailed
 from palestra.rollout import RolloutResult, Task, stream
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
 from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
+from palestra.training.distributed import DistributedContext, connect, use_device
 from palestra.training.failures import check_finished
 from palestra.training.group_sampling import varied_groups
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
@@ -41,15 +45,21 @@ class AsyncTrainer(SyncTrainer):
     """RL trainer that collects episodes and updates the weights concurrently."""
 
     lockstep = False
-    distributed_support = False
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
-        super().__init__(config, **options)
         sampling = config.sampling
+        groups, processes = sampling.episodes // sampling.group_size, connect().size
+        if groups < processes:
+            raise BadValue(
+                f"asynchronous training with {processes} processes needs at least as many groups per step; this run "
+                f"has {groups}. Raise --episodes to at least {processes * sampling.group_size}"
+            )
+        super().__init__(config, **options)
         self._stream: Stream
         self._released = asyncio.Condition()
+        self._groups = frozenset(self.distributed.shard(range(groups)))  # the groups that this process plays
         self._buffer = StalenessBuffer(
-            groups_per_step=sampling.episodes // sampling.group_size,
+            groups_per_step=len(self._groups),
             group_size=sampling.group_size,
             extra_groups=ceil(sampling.concurrency / sampling.group_size),
             staleness=sampling.staleness,
@@ -80,32 +90,37 @@ class AsyncTrainer(SyncTrainer):
             version=self.engine.version,
             teacher_logprobs=await self.teacher_logprobs(trajectories),
         )
-        with ThreadPoolExecutor(1, "palestra-learner") as thread:  # a canceled run waits until the updates have ended
+        device = self.learner.policy.device
+        # A canceled run waits until the updates have ended.
+        with ThreadPoolExecutor(1, "palestra-learner", use_device, (device,)) as thread:
             learned = await asyncio.get_running_loop().run_in_executor(thread, learn)
         learned |= await self.publish()
         async with self._released:
             self._buffer.release()
             self._released.notify_all()
         finished = perf_counter()
-        memory = [used_gpu_memory(self.learner.policy.device)]
-        self.curriculum = self.curriculum.after(result.trajectories)
+        memory = [used_gpu_memory(device)]
         self.store(step, result)
+        result = await self.gather(result)
+        self.curriculum = self.curriculum.after(result.trajectories)
         return {
             **self.step_settings(step),
             **rollout_metrics(result),
             **self.log_tasks(step, result),
             **(metrics_by_env(result.trajectories) if len(self.config.env.weights) > 1 else {}),
             **learned,
-            **groups,
+            **dict(zip(groups, self.distributed.sum(list(groups.values())), strict=True)),
             **throughput_metrics(trajectories, learned.get("updates", 0), finished - received, memory),
             "seconds_waiting": received - started,
             "seconds_learning": finished - received,
         }
 
     async def _tasks(self) -> AsyncIterator[Task]:
-        """Yield an endless sequence of tasks, waiting while the buffer is full."""
+        """Yield an endless sequence of this process's tasks, waiting while the buffer is full."""
         for step in count(self.step):
             for task in training_tasks(self.config, step, self.curriculum):
+                if task.group not in self._groups:
+                    continue
                 group = step, task.group
                 if not self._buffer.contains(group):
                     async with self._released:
@@ -119,7 +134,7 @@ class AsyncTrainer(SyncTrainer):
         Returns the step's episodes, the trajectories to train on, and dynamic sampling metrics.
         """
         sampling = self.config.sampling
-        target = sampling.episodes // sampling.group_size
+        target = len(self._groups)
         discarded: list[Trajectory] = []
         while not self._buffer.ready(self.engine.version):
             trajectory = await anext(aiter(self._stream), None)
@@ -128,8 +143,8 @@ class AsyncTrainer(SyncTrainer):
             group = trajectory.meta["step"], trajectory.group
             self._buffer.put(group, trajectory)
             members = self._buffer.complete(group)
-            below_limit = len(discarded) < sampling.dynamic_sampling * sampling.episodes
-            if members is not None and below_limit and not self._varied(members):
+            below_limit = len(discarded) < sampling.dynamic_sampling * target * sampling.group_size
+            if members is not None and below_limit and not self._varied_returns(members):
                 self._buffer.discard(group)
                 discarded += members
                 async with self._released:
@@ -147,10 +162,14 @@ class AsyncTrainer(SyncTrainer):
         groups: dict[str, float] = {}
         if sampling.dynamic_sampling:
             groups["groups_played"] = target + len(discarded) / sampling.group_size
-            groups["groups_kept"] = float(len(varied_groups(trained, self.distributed)))
+            groups["groups_kept"] = float(len(_varied(trained)))
         return result, trained, groups
 
-    def _varied(self, members: list[Trajectory]) -> bool:
+    def _varied_returns(self, members: list[Trajectory]) -> bool:
         """Return whether the returns of a complete group differ."""
-        finished = [t for t in members if t.failure is None]
-        return bool(varied_groups(self.rewarded(finished), self.distributed))
+        return bool(_varied(self.rewarded([t for t in members if t.failure is None])))
+
+
+def _varied(trajectories: Sequence[Trajectory]) -> set[Hashable]:
+    """Return the groups whose returns differ. No other process has episodes of them."""
+    return varied_groups(trajectories, DistributedContext())

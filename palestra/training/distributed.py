@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from math import fsum
@@ -18,13 +20,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from palestra.errors import BadValue
+from palestra.errors import BadValue, InfrastructureError
 from palestra.rollout import RolloutResult
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.types import Trajectory, Turn
 from palestra.types import Action, Call
 
 T = TypeVar("T")
+
+# Errors of gloo, which have no class of their own
+_DISCONNECTED = re.compile("gloo|connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,27 @@ def connect(*, timeout: float = 3600.0) -> DistributedContext:
 def _disconnect() -> None:
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+@contextmanager
+def explained_disconnection(distributed: DistributedContext) -> Iterator[None]:
+    """Raise InfrastructureError instead of the error of a collective operation whose other process has stopped."""
+    try:
+        yield
+    except RuntimeError as err:
+        known = isinstance(err, dist.DistError) or (type(err) is RuntimeError and _DISCONNECTED.search(str(err)))
+        if distributed.size == 1 or not known:
+            raise
+        raise InfrastructureError(
+            "another process of this run has stopped, so this one stops, too. The last checkpoint is intact; run the "
+            "same command to continue from it"
+        ) from err
+
+
+def use_device(device: torch.device) -> None:
+    """Make a GPU the current one in this thread, so that no memory is allocated on the first GPU of the machine."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
 
 
 def shard(

@@ -125,6 +125,11 @@ class Policy(nn.Module):
         """Return the full weights by name, with adapters merged. Every process must call this method."""
         return dict(adapters.merged_weights(self.model))
 
+    def gather_weights(self) -> None:
+        """Take part in another process's call of `weights`, without keeping more than one full weight at a time."""
+        for _ in adapters.merged_weights(self.model):
+            pass
+
     def score(
         self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
     ) -> Scores:

@@ -79,6 +79,9 @@ async def publish(engine: PolicyEngine, learner: Learner) -> dict[str, float]:
             return {}
         if engine.supports_lora and policy.has_lora:
             weights = adapters.adapter_state(policy.model)
+        elif engine.starts_empty and not learner.distributed.is_main:
+            weights = {}
+            policy.gather_weights()
         else:
             weights = policy.weights()
         await engine.publish(weights, engine.version + 1)

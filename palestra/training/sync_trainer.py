@@ -12,7 +12,6 @@ from palestra.algorithms.hooks import with_hook_rewards
 from palestra.rollout import RolloutResult
 from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
-from palestra.training.distributed import gather_result
 from palestra.training.group_sampling import group_key, merge, varied_groups
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
 from palestra.training.run import TrainingRun
@@ -64,7 +63,7 @@ class SyncTrainer(Trainer):
         finished = perf_counter()
         memory.append(used_gpu_memory(self.learner.policy.device))
         self.store(step, result)
-        result = gather_result(result, self.distributed)
+        result = await self.gather(result)
         self.curriculum = self.curriculum.after(result.trajectories)
         return {
             **self.step_settings(step),

@@ -6,6 +6,7 @@ seed and the step, so a run that was killed continues from its last checkpoint w
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import sys
@@ -31,7 +32,7 @@ from palestra.rollout.task_log import TaskLog, overlap
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
 from palestra.training.critic import copy_policy_weights
-from palestra.training.distributed import connect, gather_result
+from palestra.training.distributed import connect, explained_disconnection, gather_result
 from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
@@ -143,7 +144,8 @@ class Trainer(ABC):
         try:
             is_main = self.distributed.is_main
             record: AbstractContextManager[None] = error_record(self.folder) if is_main else nullcontext()
-            with record, frozen_heap():  # also between rollouts, so that collections do not include the model
+            # The heap is also frozen between rollouts, so that collections do not include the model.
+            with record, explained_disconnection(self.distributed), frozen_heap():
                 await self._run_steps()
         finally:
             self.metrics.close()
@@ -266,7 +268,18 @@ class Trainer(ABC):
         else:
             result = await collect_groups(agent, tasks, groups=groups, **self.rollout_options)
         check_finished(result, "the model")
+        await self._wait_for_processes()
         return result
+
+    async def gather(self, result: RolloutResult) -> RolloutResult:
+        """Return the combined rollouts from all processes, for metrics."""
+        await self._wait_for_processes()
+        return gather_result(result, self.distributed)
+
+    async def _wait_for_processes(self) -> None:
+        """Wait until every process is here. Meanwhile episodes are played, and stopped servers are started again."""
+        if self.distributed.size > 1:
+            await asyncio.to_thread(self.distributed.gather, None)
 
     # Evaluation
 
@@ -275,7 +288,7 @@ class Trainer(ABC):
         names = self.config.eval_envs
         if not names:
             return {}
-        result = gather_result(await self.play(held_out_tasks(self.config), evaluation=True), self.distributed)
+        result = await self.gather(await self.play(held_out_tasks(self.config), evaluation=True))
         metrics = {f"eval_{name}": value for name, value in rollout_metrics(result).items()}
         metrics |= {"eval_held_out": float(has_held_out_tasks(self.config)), **self._overlap("eval", result)}
         for name in names if len(names) > 1 else []:
@@ -286,7 +299,7 @@ class Trainer(ABC):
     async def _final_evaluation(self) -> dict[str, Any]:
         """Evaluate once on tasks that no earlier evaluation has used, and return the metrics."""
         tasks = held_out_tasks(self.config, final=True)
-        result = gather_result(await self.play(tasks, evaluation=True), self.distributed)
+        result = await self.gather(await self.play(tasks, evaluation=True))
         names = ("success", "success_low", "success_high")
         return {f"final_{name}": result.metrics[name] for name in names} | self._overlap("final", result)
 

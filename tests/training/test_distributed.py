@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from palestra.agents import ExpertAgent, RandomAgent
 from palestra.errors import BadValue
 from palestra.rollout import read
-from palestra.training import train
+from palestra.training import async_trainer, train
 from palestra.training.distributed import DistributedContext, connect, without_tokens
 from palestra.training.recipe import from_mapping
 from tests import warm_process
@@ -47,8 +48,19 @@ KINDS: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": "grpo", "optimizer": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
 }
 KINDS["ppo"] |= {"kl_backtrack": 1e-7, "lr": 1e-2}  # every step is scaled back
+ASYNC: dict[str, Any] = {**COMMON, "algorithm": "grpo", "asynchronous": True, "staleness": 1, "steps": 4}
 SCRIPT = """
-import json, sys
+import json, os, signal, sys
+from palestra.training.trainer import Trainer
+
+record = Trainer.record
+
+def record_and_die(self, row):
+    record(self, row)
+    if row["step"] == int(os.environ.get("DIES_AT", "-2")):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Trainer.record = record_and_die
 from palestra.training.recipe import from_mapping
 from palestra.training import train
 for values in json.loads(sys.argv[1]):
@@ -56,8 +68,11 @@ for values in json.loads(sys.argv[1]):
 """
 
 
-def train_in_two_processes(configs: list[dict[str, Any]], script: Path) -> None:
-    """Train in two processes with the variables that torchrun sets; torchrun itself would import torch once more."""
+def train_in_two_processes(configs: list[dict[str, Any]], script: Path, **last: str) -> tuple[list[int], list[str]]:
+    """Train in two processes with the variables that torchrun sets; torchrun itself would import torch once more.
+
+    `last` contains more variables for the second process. Returns the exit codes and outputs.
+    """
     script.write_text(SCRIPT)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -65,11 +80,12 @@ def train_in_two_processes(configs: list[dict[str, Any]], script: Path) -> None:
     processes = []
     for rank in ("0", "1"):
         variables = {**shared, "RANK": rank, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": "2"}
+        variables |= last if rank == "1" else {}
         with (script.parent / f"errors-{rank}").open("w") as errors:
             command = [sys.executable, str(script), json.dumps(configs)]
             processes.append(warm_process.Popen(command, stdout=errors, stderr=errors, env=variables))
     codes = [process.wait() for process in processes]
-    assert codes == [0, 0], [(script.parent / f"errors-{rank}").read_text()[-3000:] for rank in "01"]
+    return codes, [(script.parent / f"errors-{rank}").read_text()[-3000:] for rank in "01"]
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -86,7 +102,9 @@ def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
     preferring = offline(folder / "dpo", algorithm="dpo", data=str(folder / "stores"), steps=2, threads=1)
     configs["dpo"] = preferring.to_dict()
-    train_in_two_processes(list(configs.values()), folder / "run.py")
+    configs["async"] = {**ASYNC, "model": taught, "out": str(folder / "async")}
+    codes, output = train_in_two_processes(list(configs.values()), folder / "run.py")
+    assert codes == [0, 0], output
     return configs
 
 
@@ -121,6 +139,51 @@ def test_dpo_with_two_processes_equals_dpo_with_one(two: dict[str, dict[str, Any
     for row, same in zip(together[1:], alone[1:], strict=True):
         assert row["loss"] == pytest.approx(same["loss"], rel=1e-5)
         assert row["grad_norm"] == pytest.approx(same["grad_norm"], rel=1e-4)
+
+
+def check_asynchronous_run(folder: Path) -> None:
+    """Check that every step trains on complete groups of both processes, each once, and none of them too old."""
+    rows = [row for row in rows_of(folder) if row["step"] >= 0]
+    assert [row["step"] for row in rows] == list(range(ASYNC["steps"]))
+    assert all(row["staleness_max"] <= ASYNC["staleness"] for row in rows)
+    seen: set[tuple[int, int, int]] = set()
+    for step in range(ASYNC["steps"]):
+        for rank, groups in (("", {0}), (".rank1", {1, 2})):
+            episodes = list(read(folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"))
+            assert len(episodes) == 4 * len(groups)
+            assert {t.group for t in episodes} <= groups
+            keys = {(t.meta["step"], t.group, t.member) for t in episodes}
+            assert not keys & seen
+            seen |= keys
+    assert len(seen) == ASYNC["steps"] * ASYNC["episodes"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_asynchronously(two: dict[str, dict[str, Any]]) -> None:
+    folder = Path(two["async"]["out"])
+    check_asynchronous_run(folder)
+    rows = rows_of(folder)
+    assert any(row["staleness_max"] for row in rows[1:])
+    assert any(row.get("updates") for row in rows)
+    assert {"eval_success", "final_success"} <= rows[-1].keys()
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_a_process_that_is_killed_and_resumes(taught: str, tmp_path: Path) -> None:
+    settings = {**ASYNC, "model": taught, "out": str(tmp_path / "run"), "save_every": 1}
+    codes, output = train_in_two_processes([settings], tmp_path / "run.py", DIES_AT="1")
+    assert codes == [1, -signal.SIGKILL], output
+    assert "InfrastructureError: another process of this run has stopped, so this one stops, too." in output[0]
+    assert rows_of(tmp_path / "run")[-1]["step"] in (0, 1)
+    codes, output = train_in_two_processes([settings], tmp_path / "run.py")
+    assert codes == [0, 0], output
+    check_asynchronous_run(tmp_path / "run")
+
+
+def test_asynchronous_training_needs_a_group_per_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(async_trainer, "connect", lambda: DistributedContext(rank=0, size=4))
+    with pytest.raises(BadValue, match=r"4 processes needs .* this run has 3[.] Raise --episodes to at least 16"):
+        train(from_mapping({**ASYNC, "out": str(tmp_path)}))
 
 
 def test_a_single_process_works_as_context_manager() -> None:
