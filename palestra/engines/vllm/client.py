@@ -90,6 +90,14 @@ class VLLMClient(OpenAIEngine):
         results: list[Any] = data["results"] if isinstance(data, Mapping) else []
         return results
 
+    async def weight_version(self) -> str | None:
+        """Return the version of the server's weights, or None if it does not answer."""
+        try:
+            data = await self.control("/weight_info", method="GET")
+        except EngineFailed:
+            return None
+        return str(data["weight_version"]) if isinstance(data, Mapping) else None
+
     async def healthy(self) -> bool:
         """Return whether the server and its model process respond."""
         try:

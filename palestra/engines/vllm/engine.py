@@ -9,7 +9,8 @@ import tempfile
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from time import monotonic
+from typing import Any
 
 import torch
 
@@ -22,16 +23,16 @@ from palestra.engines.vllm.checks import DEFAULT_BOUNDS, check_server
 from palestra.engines.vllm.client import Interrupted, VLLMClient
 from palestra.engines.vllm.commands import ServerSettings, link_package, parse_gpus, write_model
 from palestra.engines.vllm.routing import Router
+from palestra.engines.vllm.selection import Update, make_transfer, supported_transfer
 from palestra.engines.vllm.server import VLLMServer, free_port
-from palestra.engines.vllm.transfer import FileTransfer, LoraTransfer, ReloadTransfer, WeightTransfer
+from palestra.engines.vllm.transfer import WeightTransfer, lora_name
 from palestra.engines.vllm.worker import BACKEND
 from palestra.errors import BadValue, EngineFailed
 
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3  # requests for one reply to servers that are running
 _SEED_STEP = 7919  # added to a seed for every continuation of a reply
-
-Update = Literal["auto", "files", "reload", "nccl", "ipc"]
+_WATCH_SECONDS = 1.0  # time between checks that the servers are running
 
 
 class VLLMEngine(PolicyEngine):
@@ -119,6 +120,7 @@ class VLLMEngine(PolicyEngine):
         self._opened = asyncio.Event()  # set while requests may be sent: not paused, and weights were published
         self._changed = asyncio.Condition()  # notified when a server becomes available or cannot be started
         self._revivals: dict[str, asyncio.Task[None]] = {}
+        self._watcher: asyncio.Task[None] | None = None
         self._lost: dict[str, EngineFailed] = {}  # servers that could not be restarted
 
     # Life cycle
@@ -132,13 +134,17 @@ class VLLMEngine(PolicyEngine):
             write_model(self.model, self.tokenizer, self.folder / "model")
         self.servers = [self._server(index, url) for index, url in enumerate(self.urls)]
         self._router = Router(self.servers)
-        self._transfer = self._make_transfer()
+        workers = max(1, self._settings.gpus_per_server)
+        self._transfer = make_transfer(self._update, self.model, self.folder / "weights", workers_per_server=workers)
         try:
             await asyncio.gather(*(server.start() for server in self.servers))
         except BaseException:
             await self.aclose()
             raise
-        await self._choose_update()
+        if self._publisher:
+            clients = [server.client for server in self.servers]
+            self._transfer = await supported_transfer(self._transfer, clients, self._update)
+            self._watcher = asyncio.create_task(self._watch())
         for server in self.servers:
             server.up = not self._publisher or server.up
             if server.client.max_context is not None and self.max_context is not None:
@@ -158,41 +164,12 @@ class VLLMEngine(PolicyEngine):
             start_timeout=self._start_timeout,
         )
 
-    def _make_transfer(self) -> WeightTransfer:
-        folder = self.folder / "weights"
-        if self._lora:
-            return LoraTransfer(folder, self.model)
-        if self._update in ("nccl", "ipc"):
-            backend: Literal["nccl", "ipc"] = "nccl" if self._update == "nccl" else "ipc"
-            return gpu.GpuTransfer(backend, workers_per_server=max(1, self._settings.gpus_per_server))
-        return ReloadTransfer(folder) if self._update == "reload" else FileTransfer(folder)
-
-    async def _choose_update(self) -> None:
-        """Use vLLM's `reload_weights` for servers at given URLs that lack Palestra's worker extension."""
-        if not self._publisher or not isinstance(self._transfer, FileTransfer):
-            return
-        for server in self.servers:
-            try:
-                status = await server.client.call_workers("palestra_status")
-                complete = all(worker["files"] for worker in status)
-            except EngineFailed:
-                complete = False
-            if not complete and self._update == "auto":
-                _LOG.warning("%s has no Palestra worker extension; using vLLM's reload_weights", server.url)
-                self._transfer = ReloadTransfer(self.folder / "weights")
-                return
-            if not complete:
-                raise BadValue(
-                    f"{server.url} cannot read weight files; start it with --worker-extension-cls "
-                    "palestra.engines.vllm.worker.PolicyWorker and --weight-transfer-config "
-                    f'\'{{"backend": "{BACKEND}"}}\', or use update="reload"'
-                )
-
     async def aclose(self) -> None:
         """Stop the servers that this engine started and delete its files."""
-        for task in self._revivals.values():
+        tasks = [*self._revivals.values(), *([] if self._watcher is None else [self._watcher])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._revivals.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._revivals.clear()
         for server in self.servers:
             server.up = False
@@ -276,6 +253,14 @@ class VLLMEngine(PolicyEngine):
 
     # Restarting servers
 
+    async def _watch(self) -> None:
+        """Restart servers whose process has exited, even if no requests are sent to them."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            for server in self.servers:
+                if server.exited and server.url not in self._lost:
+                    self._revive(server)
+
     async def _report_failure(self, server: VLLMServer) -> int:
         """Restart a server that does not respond. Return 1 if it responds and only the request failed, else 0."""
         if server.up and await server.client.healthy():
@@ -301,6 +286,8 @@ class VLLMEngine(PolicyEngine):
             await server.restart()
             if self._publisher:
                 await self._bring_up(server)
+            else:
+                await self._wait_for_weights(server)
             server.up = True
         except EngineFailed as err:
             self._lost[server.url] = err
@@ -318,6 +305,19 @@ class VLLMEngine(PolicyEngine):
                 if version == self.version:
                     raise
 
+    async def _wait_for_weights(self, server: VLLMServer) -> None:
+        """Wait until the process that publishes has given a server the latest weights."""
+        end = monotonic() + self._start_timeout
+        while await server.client.weight_version() != str(self.version):
+            if monotonic() > end:
+                raise EngineFailed(f"the vLLM server at {server.url} has not received weights after its restart")
+            await asyncio.sleep(_WATCH_SECONDS)
+        self._select_adapter(server)
+
+    def _select_adapter(self, server: VLLMServer) -> None:
+        if self._lora:
+            server.client.model = lora_name(self.version)
+
     # Weights
 
     async def publish(self, weights: Weights | None, version: int) -> None:
@@ -334,6 +334,9 @@ class VLLMEngine(PolicyEngine):
         self.version = version
         if self._publisher:
             await self._update_all(version)
+        else:
+            for server in self.servers:
+                self._select_adapter(server)
         if not self._pauses:
             self._opened.set()
 
@@ -366,6 +369,7 @@ class VLLMEngine(PolicyEngine):
             await gpu.wake_weights(server.client)
         await server.client.control("/pause?mode=abort&clear_cache=true")
         await self._transfer.apply(server.client, version)
+        await server.client.control("/update_weight_version", {"new_version": str(version)})
         if self._asleep:
             await gpu.wake_cache(server.client)
         await server.client.control("/resume")
@@ -393,7 +397,9 @@ class VLLMEngine(PolicyEngine):
     async def pause(self) -> None:
         self._pauses += 1
         self._opened.clear()
-        if self._router.running and self._publisher:
+        # Every process interrupts its own replies: one that it sent after another process has paused the servers would
+        # wait until they resume.
+        if self._router.running:
             self._interrupted = True
             up = [server for server in self.servers if server.up]
             results = await asyncio.gather(

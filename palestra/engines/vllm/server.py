@@ -62,6 +62,11 @@ class VLLMServer:
         """Process id of a running server that this object started."""
         return None if self._process is None else self._process.pid
 
+    @property
+    def exited(self) -> bool:
+        """True if this object has started the server and its process has ended."""
+        return self._process is not None and self._process.poll() is not None
+
     async def start(self) -> None:
         """Start the server if this object owns it, and wait until it responds."""
         if self.owned and self._process is None:

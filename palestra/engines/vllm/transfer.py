@@ -82,7 +82,7 @@ class FileTransfer(_StoredTransfer):
         path = self.path(version) / "model.safetensors"
         await client.control("/start_weight_update")
         await client.control("/update_weights", {"update_info": {"path": str(path.resolve())}})
-        await client.control("/finish_weight_update", {"weight_version": str(version)})
+        await client.control("/finish_weight_update")
 
 
 class ReloadTransfer(_StoredTransfer):
@@ -114,19 +114,20 @@ class LoraTransfer(_StoredTransfer):
         save_adapter(self._model, weights, self.path(version))
 
     async def apply(self, client: VLLMClient, version: int) -> None:
-        body = {"lora_name": _lora_name(version), "lora_path": str(self.path(version).resolve())}
+        body = {"lora_name": lora_name(version), "lora_path": str(self.path(version).resolve())}
         try:
             await client.control("/v1/load_lora_adapter", body)
         except EngineFailed as err:
             raise EngineFailed(
                 f"{err}. A server for LoRA needs --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
             ) from err
-        previous, client.model = client.model, _lora_name(version)
-        if previous is not None and previous.startswith(_lora_name("")):
+        previous, client.model = client.model, lora_name(version)
+        if previous is not None and previous.startswith(lora_name("")):
             await client.control("/v1/unload_lora_adapter", {"lora_name": previous})
 
 
-def _lora_name(version: int | str) -> str:
+def lora_name(version: int | str) -> str:
+    """Return the name under which servers know a version of the adapter."""
     return f"palestra-policy-{version}"
 
 
