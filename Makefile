@@ -122,11 +122,12 @@ balancer: .cache/nginx/usr/sbin/nginx
 
 # Install other training frameworks for the tests of the integrations. They get separate folders, because some of their dependencies,
 # which the integrations do not need, conflict with Palestra's.
-frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed $(FRAMEWORKS)/textarena/.installed
+frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed $(FRAMEWORKS)/textarena/.installed $(FRAMEWORKS)/litellm/.installed
 
 $(FRAMEWORKS)/trl/.installed: PACKAGES := trl==1.16.0
 $(FRAMEWORKS)/skyrl-gym/.installed: PACKAGES := skyrl-gym==0.4.0 func_timeout==4.3.5
 $(FRAMEWORKS)/textarena/.installed: PACKAGES := textarena==0.7.4 chess nltk joblib
+$(FRAMEWORKS)/litellm/.installed: PACKAGES := litellm==1.106.2 openai==2.54.0 jiter==0.19.0 tiktoken==0.14.0 fastuuid==0.14.0 importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings==2.16.2
 
 $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	rm -rf $(@D)

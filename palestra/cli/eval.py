@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from palestra.evals.agents import ModelSettings
     from palestra.evals.run import EvalSettings, Evaluation
     from palestra.evals.suite import Suite
+    from palestra.evals.summary import Prices
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if agent.kind in ("hf", "default"):
         quiet_libraries()
     folder = Path(args.out) if args.out else default_folder(suite.name, name)
-    settings = _execution_settings(args)
+    settings = _execution_settings(args, _prices(args, agent.kind))
     command = ["palestra", *sys.argv[1:]]
     try:
         evaluation = run_sync(
@@ -155,6 +156,7 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
         tokenizer=args.tokenizer,
         device=args.device,
         dtype=args.dtype,
+        requests_per_minute=args.requests_per_minute,
     )
 
 
@@ -168,9 +170,20 @@ def _training_settings(model: str) -> dict[str, dict[str, Any]]:
     return {name: table for name, table in tables if isinstance(table, dict)}
 
 
-def _execution_settings(args: argparse.Namespace) -> EvalSettings:
-    from palestra.evals.run import EvalSettings
+def _prices(args: argparse.Namespace, kind: str) -> Prices:
+    """Return the prices on the command line or, for a hosted model, those in litellm's table."""
     from palestra.evals.summary import Prices
+
+    if kind == "litellm" and args.price_in is None and args.price_out is None:
+        from palestra.engines.litellm import LiteLLMEngine
+
+        read, written = LiteLLMEngine(args.model).prices or (None, None)
+        return Prices(read=read, written=written)
+    return Prices(read=args.price_in, written=args.price_out)
+
+
+def _execution_settings(args: argparse.Namespace, prices: Prices) -> EvalSettings:
+    from palestra.evals.run import EvalSettings
 
     return EvalSettings(
         concurrency=args.concurrency,
@@ -180,7 +193,7 @@ def _execution_settings(args: argparse.Namespace) -> EvalSettings:
         env_workers=args.env_workers,
         step_timeout=args.step_timeout,
         reset_timeout=args.reset_timeout,
-        prices=Prices(read=args.price_in, written=args.price_out),
+        prices=prices,
         progress=not (args.quiet or args.json),
     )
 

@@ -89,7 +89,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         metavar="MODEL",
         help="Model to evaluate: a local folder, the folder of a training run, a Hugging Face id, default:SIZE "
-        "for a small untrained model, or the URL of an OpenAI-compatible server.",
+        "for a small untrained model, the URL of an OpenAI-compatible server, or litellm:PROVIDER/MODEL for a hosted "
+        "model, for example litellm:anthropic/claude-sonnet-4-5.",
     )
     agent.add_argument(
         "--agent",
@@ -115,7 +116,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key-env",
         default="OPENAI_API_KEY",
         metavar="VARIABLE",
-        help="Name of the environment variable that holds the server's API key (default: OPENAI_API_KEY).",
+        help="Name of the environment variable that holds the server's API key (default: OPENAI_API_KEY; for litellm "
+        "models, the provider's variable).",
+    )
+    model.add_argument(
+        "--requests-per-minute",
+        type=float,
+        default=0,
+        metavar="N",
+        help="Maximum number of requests to a litellm model that start per minute; 0 means no limit (default: 0).",
     )
     model.add_argument(
         "--tokenizer",
@@ -222,15 +231,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--price-in",
         type=float,
         metavar="X",
-        help="Price in dollars per million input tokens, from which the cost column is computed (default: no "
-        "cost column).",
+        help="Price in dollars per million input tokens, from which the cost column is computed (default: litellm's "
+        "price for a litellm model, otherwise no cost column).",
     )
     execution.add_argument(
         "--price-out",
         type=float,
         metavar="X",
-        help="Price in dollars per million output tokens, from which the cost column is computed (default: no "
-        "cost column).",
+        help="Price in dollars per million output tokens, from which the cost column is computed (default: litellm's "
+        "price for a litellm model, otherwise no cost column).",
     )
     output = parser.add_argument_group("output").add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="Print the complete summary as JSON.")

@@ -1,4 +1,4 @@
-"""Build the agent to evaluate from its name: expert, random, a Python function, a model folder, or a server URL."""
+"""Build the agent to evaluate from its name: expert, random, a Python function, a model folder or id, or a URL."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class ModelSettings:
     tokenizer: str = ""  # tokenizer of the model on the server; needed to record exact token ids
     device: str = "auto"
     dtype: str | None = None
+    requests_per_minute: float = 0  # limit for a model behind litellm; 0: no limit
 
 
 class EvaluatedAgent:
@@ -93,7 +94,7 @@ class EvaluatedAgent:
         engine = self._engine
         if engine is None:
             return description
-        if self.kind == "server":
+        if self.kind in ("server", "litellm"):
             description["model"] = getattr(engine, "model", None)
         elif self.kind == "hf" and Path(folder := model_folder(self.name)).is_dir():
             description |= {"folder": folder, "weights": fingerprint(folder)}
@@ -112,9 +113,11 @@ class EvaluatedAgent:
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of agent that `name` refers to: player, server, default, python or hf."""
+    """Return the kind of agent that `name` refers to: player, server, litellm, default, python or hf."""
     if name in PLAYERS:
         return "player"
+    if name.startswith("litellm:"):
+        return "litellm"
     if name.startswith(("http://", "https://")):
         return "server"
     if name.startswith("default:"):
@@ -126,15 +129,16 @@ def kind_of(name: str) -> str:
 
 
 def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
+    if kind == "litellm":
+        from palestra.engines.litellm import LiteLLMEngine
+
+        chosen = settings.api_key_env != ModelSettings().api_key_env  # otherwise the provider's own variable is used
+        key = _api_key(settings) if chosen else None
+        return LiteLLMEngine(name, api_key=key, requests_per_minute=settings.requests_per_minute)
     if kind == "server":
         from palestra.engines.openai import OpenAIEngine
 
-        key = os.environ.get(settings.api_key_env)
-        if key is None and settings.api_key_env != "OPENAI_API_KEY":
-            raise BadValue(
-                f"the environment variable {settings.api_key_env} is not set; "
-                "set it to the API key, or omit --api-key-env"
-            )
+        key = _api_key(settings)
         # If the server renders the chat template, it receives the template variables.
         variables = {} if settings.tokenizer else settings.agent.template_options(None)
         extra = {"chat_template_kwargs": variables} if variables else None
@@ -153,6 +157,15 @@ def _engine(name: str, kind: str, settings: ModelSettings) -> Engine:
     if (Path(name) / "run.json").exists() and folder == name:
         raise BadValue(f"the run in {name} has not saved a model yet; continue training, or choose another folder")
     return LocalEngine(folder, **options)
+
+
+def _api_key(settings: ModelSettings) -> str | None:
+    key = os.environ.get(settings.api_key_env)
+    if key is None and settings.api_key_env != "OPENAI_API_KEY":
+        raise BadValue(
+            f"the environment variable {settings.api_key_env} is not set; set it to the API key, or omit --api-key-env"
+        )
+    return key
 
 
 def python_agent(name: str) -> Agent:
