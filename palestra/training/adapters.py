@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from palestra.engines.adapter_files import ADAPTER_NAME as NAME
 from palestra.errors import BadValue
 from palestra.optional import require
-from palestra.training.distributed import full_tensor
+from palestra.training.distributed import full_tensor, has_shards
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, targets: str, seed: int) -> None:
@@ -67,6 +68,9 @@ def copy_adapter(source: nn.Module, target: nn.Module) -> None:
 
 def save_merged(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
     """Save `weights`, with adapters merged in and shards gathered, as a plain model in Hugging Face format."""
+    if has_shards(model):
+        _save_gathered(model, weights, folder)
+        return
     # If this attribute is set, transformers saves only the adapter.
     adapted = getattr(model, "_hf_peft_config_loaded", False)
     model._hf_peft_config_loaded = False
@@ -74,6 +78,20 @@ def save_merged(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None
         model.save_pretrained(folder, state_dict=dict(weights))
     finally:
         model._hf_peft_config_loaded = adapted
+
+
+def _save_gathered(model: Any, weights: Mapping[str, Tensor], folder: Path) -> None:
+    """Save gathered weights without `save_pretrained`, which reads the storage of the model's own, sharded weights."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = copy.deepcopy(model.config)
+    config.architectures = config.architectures or [type(model).__name__]
+    config.save_pretrained(folder)
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.save_pretrained(folder)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def merged_weights(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

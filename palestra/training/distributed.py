@@ -151,6 +151,11 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
+def has_shards(model: nn.Module) -> bool:
+    """Return whether any weight is sharded. Those outside the layers stay gathered after a pass without gradients."""
+    return any(is_sharded(p) for p in model.parameters())
+
+
 def full_tensor(tensor: Tensor) -> Tensor:
     """Return the full tensor, gathered if it is sharded. Every process must call this function."""
     return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]

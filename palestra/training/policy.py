@@ -220,7 +220,7 @@ class Policy(nn.Module):
 
     def frozen(self) -> Policy:
         """Return a frozen copy to use as the reference model."""
-        if distributed.is_sharded(next(self.model.parameters())):
+        if distributed.has_shards(self.model):
             self.update_sampler()
             model = self.sampler
         else:
@@ -236,7 +236,7 @@ class Policy(nn.Module):
         """
         self.update_sampler()
         lora = adapters.adapter_state(self.model) if self.has_lora else None
-        sharded = distributed.is_sharded(next(self.sampler.parameters()))
+        sharded = distributed.has_shards(self.sampler)
         merged = self.weights() if has_lora(self.sampler) or sharded else None
 
         def write(folder: Path) -> None:
