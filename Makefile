@@ -46,7 +46,7 @@ chaos: $(VENV)/.dev sandbox
 	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
 
 quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
-	$(BIN)/python -m pytest -n 4 -m "not slow"
+	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

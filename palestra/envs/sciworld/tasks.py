@@ -95,8 +95,8 @@ def _types() -> tuple[TaskType, ...]:
     9-1  Forces         168  250    9/9  inclined-plane-determine-angle
     9-2  Forces        1386  160  34/34  inclined-plane-friction-named-surfaces
     9-3  Forces         162  340    9/9  inclined-plane-friction-unnamed-surfaces
-    10-1 Biology        120  240    3/3  mendelian-genetics-known-plant
-    10-2 Biology        480  230    3/3  mendelian-genetics-unknown-plant
+    10-1 Biology        120  240  26/28  mendelian-genetics-known-plant
+    10-2 Biology        480  230  18/20  mendelian-genetics-unknown-plant
     """
     types = []
     for row in rows.strip().splitlines():
