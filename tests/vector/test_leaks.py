@@ -23,10 +23,22 @@ ROOT = Path(__file__).parents[2]
 
 
 def used_resources() -> tuple[set[int], set[str], int]:
-    """Return this process's child processes, threads and number of open files."""
+    """Return this process's child processes, threads and number of open files.
+
+    The warm process is excluded, because it may run programs for other test processes at the same time.
+    """
     me = psutil.Process()
     gc.collect()
-    return {child.pid for child in me.children(recursive=True)}, {t.name for t in threading.enumerate()}, me.num_fds()
+    children: set[int] = set()
+    for child in me.children():
+        try:
+            if "tests.warm_process" not in child.cmdline():
+                children |= {child.pid, *(grandchild.pid for grandchild in child.children(recursive=True))}
+        except psutil.ZombieProcess:
+            children.add(child.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return children, {t.name for t in threading.enumerate()}, me.num_fds()
 
 
 def wait_for_resources(before: tuple[set[int], set[str], int]) -> tuple[set[int], set[str], int]:
