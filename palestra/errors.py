@@ -137,3 +137,10 @@ class StoreFailed(InfrastructureError):
     """A file could not be written."""
 
     boundary = "store"
+
+
+def not_running(ending: str | None) -> ResetNeeded | EpisodeOver:
+    """Return the error for a step outside an episode; `ending` is "reset" before the first episode."""
+    if ending == "reset":
+        return ResetNeeded("call reset() before the first step()")
+    return EpisodeOver(f"the episode has ended ({ending}); call reset() to start another one")

@@ -8,10 +8,10 @@ earns `error_reward`, and the observation explains the error; with `stop_when_er
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, NamedTuple, NoReturn, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EpisodeOver, ResetNeeded
+from palestra.errors import BadValue, not_running
 from palestra.parsing import read_command
 from palestra.spec import check_split
 from palestra.types import Step
@@ -137,7 +137,7 @@ class MultiTurnEnv(Env):
     def _check_step(self, action: object) -> None:
         """Raise if no episode is running or the action is not a string."""
         if self.ending is not None:
-            self._raise_not_running()
+            raise not_running(self.ending)
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
 
@@ -159,8 +159,3 @@ class MultiTurnEnv(Env):
             return Step(text, reward, False, False, info)
         self.ending = ending
         return Step(text, reward, True, False, {**info, "success": ending == "solved", "ending": ending})
-
-    def _raise_not_running(self) -> NoReturn:
-        if self.ending == "reset":
-            raise ResetNeeded("call reset() before the first step()")
-        raise EpisodeOver(f"the episode has ended ({self.ending}); call reset() to start another one")

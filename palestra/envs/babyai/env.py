@@ -15,7 +15,7 @@ from palestra.envs.babyai.levels import GROUPS, LEVELS
 from palestra.envs.babyai.pathfinding import Knowledge
 from palestra.envs.babyai.view import LEGEND, View, describe, view_of
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
-from palestra.errors import BadValue
+from palestra.errors import BadValue, not_running
 from palestra.parsing import clip
 
 CHECK = "check available actions"
@@ -233,7 +233,7 @@ class BabyAI(MultiTurnEnv):
 
     def _current_level(self) -> Level:
         if self.current is None:
-            self._raise_not_running()
+            raise not_running(self.ending)
         return self.current
 
 

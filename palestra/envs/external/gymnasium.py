@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from palestra.core import Env, Reset
 from palestra.envs.external.gymnasium_actions import ActionFormat, format_of
-from palestra.errors import BadValue, EnvFailed, EpisodeOver, ResetNeeded, UnknownEnv
+from palestra.errors import BadValue, EnvFailed, UnknownEnv, not_running
 from palestra.optional import require
 from palestra.parsing import boxed, clip, plain, read_answer
 from palestra.types import Step
@@ -139,10 +139,8 @@ class FromGymnasium(Env):
         return f"{self._prompt}\n\n{self._seen}", {"seed": seed, "max_turns": self.max_turns, "gymnasium": info}
 
     def step(self, action: str) -> Step:
-        if self._ending == "reset":
-            raise ResetNeeded("call reset() before the first step()")
         if self._ending is not None:
-            raise EpisodeOver(f"the episode has ended ({self._ending}); call reset() to start another one")
+            raise not_running(self._ending)
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         self.turn += 1

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EnvFailed, EpisodeOver, MissingExtra, ResetNeeded, UnknownEnv
+from palestra.errors import BadValue, EnvFailed, MissingExtra, UnknownEnv, not_running
 from palestra.types import Step
 
 if TYPE_CHECKING:
@@ -96,10 +96,8 @@ class FromTextArena(Env):
         return text, {"seed": seed, "max_turns": self.max_turns}
 
     def step(self, action: str) -> Step:
-        if self._ending == "reset":
-            raise ResetNeeded("call reset() before the first step()")
         if self._ending is not None:
-            raise EpisodeOver(f"the episode has ended ({self._ending}); call reset() to start another one")
+            raise not_running(self._ending)
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         self.turn += 1

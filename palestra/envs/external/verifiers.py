@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EnvFailed, EpisodeOver, MissingExtra, ResetNeeded, UnknownEnv
+from palestra.errors import BadValue, EnvFailed, MissingExtra, UnknownEnv, not_running
 from palestra.optional import require
 from palestra.types import Step
 
@@ -86,10 +86,8 @@ class FromVerifiers(Env):
         return text, {"seed": seed, "max_turns": self.max_turns}
 
     def step(self, action: str) -> Step:
-        if self._ending == "reset":
-            raise ResetNeeded("call reset() before the first step()")
         if self._ending is not None:
-            raise EpisodeOver(f"the episode has ended ({self._ending}); call reset() to start another one")
+            raise not_running(self._ending)
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         self.turn += 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, NoReturn, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EpisodeOver, ResetNeeded
+from palestra.errors import BadValue, not_running
 from palestra.parsing import boxed, plain, read_answer, read_number_words
 from palestra.spec import check_split
 from palestra.types import Step
@@ -180,7 +180,7 @@ class LanguageGame(Env):
 
     def step(self, action: str) -> Step:
         if self.ending is not None:
-            self._raise_not_running()
+            raise not_running(self.ending)
         try:
             text = read_answer(action)
         except (AttributeError, TypeError):
@@ -290,8 +290,3 @@ class LanguageGame(Env):
 
     def _format_hint(self) -> str:
         return f"It must be inside \\boxed{{}}, as in {self.example_action()}. The game is over."
-
-    def _raise_not_running(self) -> NoReturn:
-        if self.ending == "reset":
-            raise ResetNeeded("call reset() before step()")
-        raise EpisodeOver(f"the episode has ended ({self.ending}); call reset() to start another one")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 from palestra.core import Env, Reset
-from palestra.errors import BadValue, EpisodeOver, ResetNeeded
+from palestra.errors import BadValue, not_running
 from palestra.grading.base import Grade
 from palestra.parsing import boxed, read_answer
 from palestra.spec import check_split
@@ -143,7 +143,7 @@ class TaskEnv(Env):
 
     def step(self, action: str) -> Step:
         if self.ending is not None:
-            self._raise_not_running()
+            raise not_running(self.ending)
         if not isinstance(action, str):
             raise BadValue(f"an action must be a string, got {type(action).__name__}")
         answer = self.read(action)
@@ -185,11 +185,6 @@ class TaskEnv(Env):
 
     def example_action(self) -> str:
         return self.write(self.example_answer())
-
-    def _raise_not_running(self) -> NoReturn:
-        if self.ending == "reset":
-            raise ResetNeeded("call reset() before step()")
-        raise EpisodeOver(f"the episode has ended ({self.ending}); call reset() to start another one")
 
 
 def _append(question: Observation, note: str) -> Observation:
