@@ -14,11 +14,11 @@ from palestra.training.model_shape import ModelShape
 
 GB = 10**9
 RESERVE = 0.06  # share of a GPU for its CUDA context and fragmentation
-TOKEN_BUDGET = 16_384  # default of --token-budget
+MICRO_BATCH, LARGE_MICRO_BATCH = 16_384, 32_768  # default numbers of tokens per micro-batch
 CONCURRENCY = 256  # default of --concurrency
 MIN_CONVERSATIONS = 16  # conversations of full length that must fit in the KV cache at the same time
 LORA_RANK = 16  # suggested if not all weights can be trained
-RECOMPUTE_SHARE = 0.75  # activations are recomputed if they would need more of the free memory, as in memory.py
+GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 LOGITS_BYTES = 4 << 29  # bfloat16 logits of a block and their gradients (token_logprobs.GPU_BLOCK)
 LOGITS_SHARE = 4 / 128  # the same as a share of a small GPU's memory
 VLLM_SHARE = 0.9  # default of vLLM's --gpu-memory-utilization
@@ -54,6 +54,7 @@ class Plan:
     lora_rank: int = 0
     offload: bool = False
     recomputes: bool = False
+    micro_batch: int  # tokens
     learning: Parts
     sampling: Parts  # besides the KV cache
     cache: int  # bytes that are left for the KV cache, over all GPUs that share it
@@ -84,7 +85,7 @@ class Plan:
             flags += ["--lora-rank", str(self.lora_rank)]
         if self.offload:
             flags += ["--offload-optimizer"]
-        if self.machine.tokens > TOKEN_BUDGET:
+        if self.machine.tokens > self.micro_batch:
             flags += ["--token-budget", str(self.machine.tokens)]
         if self.conversations < CONCURRENCY:
             flags += ["--concurrency", str(self.conversations // (1 if self.servers else self.learners))]
@@ -117,7 +118,7 @@ def _with_vllm(shape: ModelShape, machine: Machine, learners: int, rank: int) ->
     """Yield plans with the smallest servers first, because tensor parallelism within a server costs time."""
     engines = machine.gpus - learners
     sizes = [size for size in (1, 2, 4, MAX_PARALLEL) if engines % size == 0 and shape.key_heads % size == 0]
-    learning, recomputes = _learning(shape, machine, learners, rank, offload=False)
+    learning, recomputes, micro_batch = _learning(shape, machine, learners, rank, offload=False)
     if rank and learners > 1:
         learning["sampling copy"] = 2 * shape.parameters  # the base model, from which the servers start
     elif learners > 1:
@@ -134,6 +135,7 @@ def _with_vllm(shape: ModelShape, machine: Machine, learners: int, rank: int) ->
             gpus_per_server=size,
             lora_rank=rank,
             recomputes=recomputes,
+            micro_batch=micro_batch,
             learning=learning,
             sampling=weights,
             cache=(int(machine.memory * VLLM_SHARE) - sum(weights.values())) * size,
@@ -142,7 +144,7 @@ def _with_vllm(shape: ModelShape, machine: Machine, learners: int, rank: int) ->
 
 def _local(shape: ModelShape, machine: Machine, rank: int, *, offload: bool) -> Plan:
     """Return a plan in which every process samples and learns on its own GPU."""
-    learning, recomputes = _learning(shape, machine, machine.gpus, rank, offload=offload)
+    learning, recomputes, micro_batch = _learning(shape, machine, machine.gpus, rank, offload=offload)
     if machine.gpus > 1:
         learning["sampling copy"] = 2 * shape.parameters
     resident = ("weights", "float32 copies", "optimizer", "sampling copy")
@@ -154,14 +156,17 @@ def _local(shape: ModelShape, machine: Machine, rank: int, *, offload: bool) -> 
         lora_rank=rank,
         offload=offload,
         recomputes=recomputes,
+        micro_batch=micro_batch,
         learning=learning,
         sampling=sampling,
         cache=machine.usable - sum(sampling.values()),  # the cache is released during updates
     )
 
 
-def _learning(shape: ModelShape, machine: Machine, learners: int, rank: int, *, offload: bool) -> tuple[Parts, bool]:
-    """Return the peak memory of an update per GPU, and whether activations are recomputed in the backward pass."""
+def _learning(
+    shape: ModelShape, machine: Machine, learners: int, rank: int, *, offload: bool
+) -> tuple[Parts, bool, int]:
+    """Return an update's peak memory per GPU, whether it recomputes activations, and its micro-batch in tokens."""
     trained = shape.lora_parameters(rank) if rank else shape.parameters
     on_gpu = 0 if offload else trained // learners
     parts = {
@@ -175,13 +180,16 @@ def _learning(shape: ModelShape, machine: Machine, learners: int, rank: int, *, 
     }
     own_gradients = 2 * trained // learners  # of one micro-batch, in bfloat16; they replace its activations
     free = machine.usable - sum(parts.values()) - own_gradients
-    tokens = max(TOKEN_BUDGET, machine.tokens)
+    limit = GPU_FRACTION * free
+    large = shape.layers * activation_bytes_per_layer(shape, LARGE_MICRO_BATCH) <= limit
+    micro_batch = LARGE_MICRO_BATCH if large else MICRO_BATCH
+    tokens = max(micro_batch, machine.tokens)
     per_layer = activation_bytes_per_layer(shape, tokens)
-    recomputes = shape.layers * per_layer > RECOMPUTE_SHARE * free
+    recomputes = shape.layers * per_layer > limit
     inputs = 2 * tokens * shape.hidden
     parts["activations"] = shape.layers * inputs + per_layer if recomputes else shape.layers * per_layer
     parts["bfloat16 gradients"] = max(0, own_gradients - parts["activations"] - parts["logits"])
-    return parts, recomputes
+    return parts, recomputes, micro_batch
 
 
 def _gathered(shape: ModelShape, *, trained: bool) -> int:
@@ -196,6 +204,14 @@ def _head_gradient(shape: ModelShape, *, trained: bool) -> int:
 
 
 def activation_bytes_per_layer(shape: ModelShape, tokens: int) -> int:
-    """Size of what the packed forward pass of one block stores for the backward pass."""
-    attention = 4 * (shape.heads + shape.key_heads) * shape.head_dim
-    return 2 * tokens * (5 * shape.hidden + attention + 3 * shape.inner)
+    """Size of what the packed forward pass of one block stores for the backward pass, in bfloat16."""
+    return 2 * tokens * packed_activations(shape.hidden, shape.heads, shape.key_heads, shape.head_dim, shape.inner)
+
+
+def packed_activations(hidden: int, heads: int, key_heads: int, head_dim: int, inner: int) -> int:
+    """Return how many numbers the packed forward pass of one block stores per token for the backward pass.
+
+    These are twice the sum and the norm, raw and rotated queries and keys, values and outputs, and gate, up and their
+    product.
+    """
+    return 5 * hidden + 4 * (heads + key_heads) * head_dim + 3 * inner

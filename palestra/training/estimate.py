@@ -13,8 +13,9 @@ from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.registry import EnvFactory
+from palestra.training.capacity import MICRO_BATCH
 from palestra.training.config import TrainConfig
-from palestra.training.memory import MICRO_BATCH, activation_bytes
+from palestra.training.memory import activation_bytes
 from palestra.training.policy import weight_dtype
 from palestra.types import text_of
 

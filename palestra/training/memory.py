@@ -12,9 +12,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from palestra.training.capacity import GPU_FRACTION, LARGE_MICRO_BATCH, MICRO_BATCH, packed_activations
+
 CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
-MICRO_BATCH, LARGE_MICRO_BATCH = 16_384, 32_768  # default numbers of tokens per micro-batch
-GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
@@ -67,8 +67,7 @@ def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
     numbers = 18 * hidden + 5 * inner  # measured on models from the Qwen3 family
     if fused:
         dim = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-        # Twice the sum and the norm, raw and rotated queries and keys, values and outputs; gate, up and their product.
-        numbers = 5 * hidden + (4 * config.num_attention_heads + 4 * config.num_key_value_heads) * dim + 3 * inner
+        numbers = packed_activations(hidden, config.num_attention_heads, config.num_key_value_heads, dim, inner)
     return int(tokens * config.num_hidden_layers * numbers * model.dtype.itemsize)
 
 

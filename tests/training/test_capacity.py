@@ -118,7 +118,7 @@ def test_the_learner_allocates_what_was_computed(monkeypatch: pytest.MonkeyPatch
         "optimizer": size(state[name] for state in states for name in ("exp_avg", "exp_avg_sq")),
     }
     shape = ModelShape.from_config("small", config.to_dict())
-    computed, _ = capacity._learning(shape, Machine(gpus=1, memory=80 * GB, tokens=512), 1, 0, offload=False)
+    computed, *_ = capacity._learning(shape, Machine(gpus=1, memory=80 * GB, tokens=512), 1, 0, offload=False)
     assert {name: computed[name] for name in measured} == measured
     assert max(gradients) == 2 * shape.parameters
 
@@ -126,7 +126,7 @@ def test_the_learner_allocates_what_was_computed(monkeypatch: pytest.MonkeyPatch
 def test_a_measured_step() -> None:
     """Compare with the step of the 4B model in docs/training.md, which needed at most 83 GB on an H200."""
     machine = Machine(gpus=1, memory=150 * GB, tokens=8192)
-    parts, recomputes = capacity._learning(ModelShape.of("Qwen/Qwen3-4B"), machine, 1, 0, offload=False)
+    parts, recomputes, _ = capacity._learning(ModelShape.of("Qwen/Qwen3-4B"), machine, 1, 0, offload=False)
     assert recomputes
     without_copies = sum(parts.values()) - parts["copies for --kl-backtrack"]
     assert without_copies == pytest.approx(83 * GB, rel=0.03)
@@ -168,3 +168,14 @@ def test_longer_conversations_need_more_memory() -> None:
     assert long.conversations < short.conversations
     assert "--token-budget 32768" in long.command
     assert "--token-budget" not in short.command
+
+
+def test_micro_batches_are_large_only_if_no_activations_are_recomputed() -> None:
+    shape = ModelShape.of("Qwen/Qwen3-0.6B")
+    plans_by_memory = {size: best_plan(shape, Machine(gpus=1, memory=size * GB, tokens=20_000)) for size in (141, 60)}
+    large, small = plans_by_memory[141], plans_by_memory[60]
+    assert large is not None
+    assert small is not None
+    assert (large.micro_batch, large.recomputes, small.micro_batch) == (32_768, False, 16_384)
+    assert "--token-budget" not in large.flags()
+    assert small.flags()[small.flags().index("--token-budget") + 1] == "20000"
