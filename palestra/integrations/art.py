@@ -19,6 +19,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from palestra.engines import LocalEngine
+from palestra.errors import BadValue
 from palestra.integrations.chat_server import ChatServer
 from palestra.integrations.episodes import task_seeds
 from palestra.optional import require
@@ -157,7 +158,9 @@ class TorchBackend:
         return art.LocalTrainResult(step=self._step, metrics=metrics)
 
     def _train_sft(self, *_: Any, **__: Any) -> AsyncIterator[dict[str, float]]:
-        raise NotImplementedError("TorchBackend does not support supervised fine-tuning")
+        raise BadValue(
+            "TorchBackend trains by reinforcement learning only; for supervised training, use palestra train --algo sft"
+        )
 
 
 def _undo_outdated_patch() -> None:

@@ -49,8 +49,8 @@ GAMES: dict[str, dict[str, Any]] = {
 }
 # Source of the partial credit, which is computed from the solution.
 CREDIT = {
-    "guess": "distance to the hidden number, which the player is not told",
-    "mastermind": "digits in place, as the player is told",
+    "guess": "distance to the hidden number, which observations do not state",
+    "mastermind": "digits in place, which observations state",
     "sudoku": "correct cells, which the player sees",
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}

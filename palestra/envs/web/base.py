@@ -50,7 +50,7 @@ class WebEnv(MultiTurnEnv):
     @property
     @abstractmethod
     def intent(self) -> str:
-        """What the agent is asked to do."""
+        """Instruction for the agent."""
 
     def about(self) -> str:
         """Return a sentence about the sites, for the prompt."""

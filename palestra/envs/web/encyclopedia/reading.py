@@ -20,7 +20,7 @@ def address(title: str) -> str:
 
 
 def readable(draw: Draw, kind: str) -> list[Entry]:
-    """Return the articles of a kind that nobody has overwritten."""
+    """Return the articles of a kind that were not vandalized."""
     content = library(draw.data_seed)
     return [entry for entry in content.by_kind[kind] if entry.title not in content.vandalized]
 

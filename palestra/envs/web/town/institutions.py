@@ -82,8 +82,8 @@ def save_oldest(draw: Draw) -> Task:
     reads = [move for entry, _ in order for move in (*find_article(content.city.title), Click(entry.title))]
     ends: tuple[Move, ...] = (Choose("List", name), Click("Save"), Stop())
     return Task(
-        intent=f"According to the encyclopedia, which institution in {content.city.title} was founded first? Among "
-        f"those whose article tells when, save it on the map in the list {name}.",
+        intent=f"According to the encyclopedia, which institution in {content.city.title} was founded first? "
+        f"Consider only those whose articles state the year, and save the institution on the map in the list {name}.",
         changes=(Change(TOWN.name, "INSERT INTO saved VALUES (?, ?)", (name, order[0][1].name)),),
         expert=(*reads, Goto(TOWN.url), *find(order[0][1]), *ends),
         wrong=(Goto(TOWN.url), *find(order[-1][1]), *ends),
