@@ -1,4 +1,4 @@
-"""HTTP server that plays back exchanges with a hosted model's API and records the requests."""
+"""HTTP server that replies as hosted APIs are documented to reply (exchanges.json), and records the requests."""
 
 from __future__ import annotations
 
