@@ -9,13 +9,13 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
 	@echo "Activate the environment first: source $(BIN)/activate"
 
-test: lint sandbox java browser balancer openenv frameworks
+test: lint sandbox java browser forge balancer openenv frameworks
 	$(BIN)/python -m pytest -n 4
 
 # Test the OpenAI engine and training against real vLLM servers. Installation takes 5 minutes and 3.4 GB of disk space; the tests run
@@ -30,7 +30,7 @@ test-frameworks: $(VENV)/.dev frameworks all-frameworks
 	$(BIN)/python -m tests.frameworks.frameworks
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
-conformance: $(VENV)/.dev sandbox java
+conformance: $(VENV)/.dev sandbox java browser forge
 	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py
 
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
@@ -45,7 +45,7 @@ test-ray: $(VENV)/.dev
 chaos: $(VENV)/.dev sandbox
 	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
 
-quick: $(VENV)/.dev sandbox java browser balancer openenv frameworks
+quick: $(VENV)/.dev sandbox java browser forge balancer openenv frameworks
 	$(BIN)/python -m pytest -n 3 -m "not slow"
 
 lint: $(VENV)/.dev
@@ -57,7 +57,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev sandbox java browser
+bench: $(VENV)/.dev sandbox java browser forge
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py
@@ -84,7 +84,7 @@ docs-serve: $(DOCS)/.installed docs/generated/.written
 
 # The gallery plays episodes in every family, so it needs all extras, Java and Chromium.
 docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py docs/data/benchmarks.toml $(wildcard palestra/envs/*/catalog.py) \
-		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser
+		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser forge
 	$(BIN)/python scripts/docs_pages.py docs/generated
 	touch $@
 
@@ -111,6 +111,11 @@ java:
 browser:
 	@command -v chromium >/dev/null || \
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'
+
+# Install Fossil, and the library that fixes its clock, for web:Forge.
+forge:
+	@command -v fossil >/dev/null && command -v faketime >/dev/null || \
+		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq fossil faketime'
 
 # Unpack nginx for the load balancer tests without installing it as a service.
 balancer: .cache/nginx/usr/sbin/nginx

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from palestra.browser.executable import command_line, find_browser
+from palestra.browser.folders import LockedFolder, remove_stale
 from palestra.errors import EnvFailed
 
 PREFIX = "palestra-browser-"  # start of the names of profile folders
@@ -33,12 +32,9 @@ class BrowserProcess:
     def __init__(self, *, sandboxed: bool = True) -> None:
         executable = find_browser()
         remove_stale_profiles()
-        unlocked = Path(tempfile.mkdtemp(prefix=f".{PREFIX}", dir=_parent()))
-        # The kernel releases this lock when the process ends, so the folder of a killed process can be recognized. The
-        # folder gets its name after it is locked, so that no other process takes it for a folder that is not in use.
-        self._lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        self.profile = unlocked.rename(unlocked.with_name(unlocked.name.removeprefix(".")))
+        # The browser is ended at exit, before its profile is deleted, so the folder must not be deleted earlier.
+        self._folder = LockedFolder(PREFIX, _parent(), at_exit=False)
+        self.profile = self._folder.path
         user = _other_user() if sandboxed else None
         if user is not None:
             os.chown(self.profile, user, user)
@@ -89,42 +85,21 @@ class BrowserProcess:
         if self.write_end >= 0:
             os.close(self.write_end)
             self.write_end = -1
-        if self._lock >= 0:
-            remove_folder(self.profile)
-            os.close(self._lock)
-            self._lock = -1
+        self._folder.remove()
 
     def disown(self) -> None:
         """Release the parent's browser in a forked child process, so that it still ends with the parent."""
-        for end in (self.write_end, self.read_end, self._lock):
+        for end in (self.write_end, self.read_end):
             with suppress(OSError):
                 os.close(end)
-        self.write_end = self.read_end = self._lock = -1
+        self._folder.disown()
+        self.write_end = self.read_end = -1
         self._process.returncode = 0  # the browser is not a child of this process
-
-
-def remove_folder(folder: Path) -> None:
-    """Delete a profile; processes of the browser that are about to end may still write to it."""
-    for _ in range(20):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
 
 
 def remove_stale_profiles() -> None:
     """Delete the profiles of processes that were killed before they could do so."""
-    for folder in _parent().glob(f"{PREFIX}*"):
-        try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            continue  # another process removed it, or it belongs to another user
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_folder(folder)
-        except OSError:
-            pass  # in use
-        finally:
-            os.close(handle)
+    remove_stale(PREFIX, _parent())
 
 
 def _parent() -> Path:

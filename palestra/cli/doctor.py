@@ -61,6 +61,7 @@ def examine() -> Iterator[Finding]:
     yield _gpu()
     yield _java()
     yield _browser()
+    yield _forge()
     yield from _extras()
 
 
@@ -131,6 +132,18 @@ def _browser() -> Finding:
         return Finding(feature="browser", state="ok", detail=f"{version} ({executable}), in its own sandbox")
     detail = f"{version} ({executable}), without its sandbox, because user namespaces are not available"
     return Finding(feature="browser", state="limited", detail=detail)
+
+
+def _forge() -> Finding:
+    from palestra.envs.web.forge.program import INSTALL, find_clock, find_fossil, version
+    from palestra.errors import EnvFailed, MissingExtra
+
+    try:
+        executable, clock = find_fossil(), find_clock()
+        detail = f"Fossil {version()} ({executable}), with the clock of {clock}"
+    except (MissingExtra, EnvFailed) as err:
+        return Finding(feature="forge", state="missing", detail=f"{err}", fix=INSTALL)
+    return Finding(feature="forge", state="ok", detail=detail)
 
 
 def _first_line(command: list[str]) -> str:

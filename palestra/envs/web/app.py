@@ -8,11 +8,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from contextlib import suppress
-from pathlib import Path
+from functools import cache
 from time import sleep
 
+from palestra.browser.folders import LockedFolder, remove_stale
 from palestra.browser.sites import free_port
 from palestra.errors import BadValue, EnvFailed
 
@@ -21,12 +21,20 @@ START_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
 
+@cache
+def _remove_stale_folders() -> None:
+    """Delete the data of processes that were killed, once per process."""
+    remove_stale(PREFIX)
+
+
 class App:
     """A running application. `{port}` and `{data}` in its command are replaced by its port and its copy of the data."""
 
     def __init__(self, command: str, data: str | None) -> None:
         self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        _remove_stale_folders()
+        self._folder = LockedFolder(PREFIX)
+        self.folder = self._folder.path
         if data is not None:
             shutil.copytree(data, self.folder, dirs_exist_ok=True)
         words = [
@@ -42,7 +50,7 @@ class App:
                 start_new_session=True,
             )
         except OSError as err:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._folder.remove()
             raise BadValue(f"the application's command cannot be started: {err}") from err
         try:
             self._wait()
@@ -69,4 +77,4 @@ class App:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._folder.remove()

@@ -59,6 +59,13 @@ class App(ABC):
     def url(self) -> str:
         return f"http://{self.host}/"
 
+    def require(self) -> None:
+        """Raise MissingExtra with an install command if a program that the application needs is missing."""
+
+    def same_page(self, url: str, expected: str) -> bool:
+        """Return whether an address shows the expected page."""
+        return url == expected
+
     @abstractmethod
     def launch(self, data_seed: int) -> RunningApp:
         """Return the application with the unchanged content of a data seed."""

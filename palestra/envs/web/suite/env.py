@@ -27,6 +27,8 @@ TASKS = (  # modules that register templates
     "palestra.envs.web.town.institutions",
     "palestra.envs.web.shop.buying",
     "palestra.envs.web.shop.selling",
+    "palestra.envs.web.forge.reading",
+    "palestra.envs.web.forge.writing",
 )
 SIZE = (1280, 720)  # of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
@@ -36,12 +38,13 @@ TURNS = {1: 10, 2: 20, 3: 30}  # by level
 def apps() -> Mapping[str, App]:
     """Return the applications by name; importing them registers their templates."""
     from palestra.envs.web.encyclopedia.app import ENCYCLOPEDIA
+    from palestra.envs.web.forge.app import FORGE
     from palestra.envs.web.shop.app import SHOP
     from palestra.envs.web.town.app import TOWN
 
     for tasks in TASKS:
         import_module(tasks)
-    return {app.name: app for app in (ENCYCLOPEDIA, TOWN, SHOP)}
+    return {app.name: app for app in (ENCYCLOPEDIA, TOWN, SHOP, FORGE)}
 
 
 def templates() -> Mapping[str, Template]:
@@ -78,9 +81,10 @@ class SuiteStart:
 
 
 class WebSuite(WebEnv):
-    """Tasks on generated sites, such as an encyclopedia and a map.
+    """Tasks on sites with generated content, such as an encyclopedia and a map.
 
-    `sites` is one or more of their names (a text with commas, or a list); tasks that need several sites are drawn only
+    `sites` is one or more of their names (a text with commas, or a list): encyclopedia, map, shop and forge, which
+    needs the programs fossil and faketime. Tasks that need several sites are drawn only
     if all of them are given. `level` is 1, 2 or 3, and None draws from all. `split="train"` draws from the templates
     and the content for training, and `split="test"` from all templates, on other content; a template with `held_out`
     is never used in training. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
@@ -109,6 +113,8 @@ class WebSuite(WebEnv):
             raise BadValue(f"`sites` must be one or more of {', '.join(apps())}; got {sites!r}")
         if level not in (None, *LEVELS):
             raise BadValue(f"`level` must be 1, 2, 3 or None for all levels, got {level!r}")
+        for name in names:
+            apps()[name].require()
         super().__init__(
             observation=observation,
             viewport_only=viewport_only,
@@ -184,7 +190,7 @@ def is_done(task: Task, start: SuiteStart, answer: str, url: str, sites: Mapping
     """Return whether a task is done: the answer and the address are right, and the sites were changed as asked."""
     if task.answer and not any(same_answer(answer, accepted) for accepted in task.answer):
         return False
-    if task.url and url != task.url:
-        return False
     used = [apps()[name] for name in start.names]
+    if task.url and not any(app.same_page(url, task.url) for app in used if task.url.startswith(app.url)):
+        return False
     return all(app.has_changes(sites[app.host], start.data_seed, task.changes) for app in used)

@@ -37,6 +37,19 @@ class Click(NamedTuple):
         return None if node is None else f"click [{node}]"
 
 
+class ClickAfter(NamedTuple):
+    """Click the first link or button after a text, or the first one with this name."""
+
+    text: str
+    name: str = ""
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        place = next((place for place, node in enumerate(nodes) if node.name == self.text), len(nodes))
+        after = (node for node in nodes[place + 1 :] if node.role in ("link", "button"))
+        node = next((node.number for node in after if self.name in ("", node.name)), None)
+        return None if node is None else f"click [{node}]"
+
+
 class Enter(NamedTuple):
     """Write into the field with this label and press Enter."""
 
@@ -44,7 +57,7 @@ class Enter(NamedTuple):
     text: str
 
     def action(self, nodes: Sequence[Node]) -> str | None:
-        node = _find(nodes, self.label, lambda node: node.role in _FIELDS)
+        node = _find_field(nodes, self.label, lambda node: node.role in _FIELDS)
         return None if node is None else f"type [{node}] [{self.text}] [1]"
 
 
@@ -55,7 +68,17 @@ class Fill(NamedTuple):
     text: str
 
     def action(self, nodes: Sequence[Node]) -> str | None:
-        node = _find(nodes, self.label, lambda node: node.role in _FIELDS)
+        node = _find_field(nodes, self.label, lambda node: node.role in _FIELDS)
+        return None if node is None else f"fill('{node}', {self.text!r})"
+
+
+class Write(NamedTuple):
+    """Replace the content of the first field with several lines."""
+
+    text: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        node = next((node.number for node in nodes if node.props.get("multiline")), None)
         return None if node is None else f"fill('{node}', {self.text!r})"
 
 
@@ -66,7 +89,7 @@ class Choose(NamedTuple):
     option: str
 
     def action(self, nodes: Sequence[Node]) -> str | None:
-        node = _find(nodes, self.label, lambda node: node.role in ("combobox", "listbox"))
+        node = _find_field(nodes, self.label, lambda node: node.role in ("combobox", "listbox"))
         return None if node is None else f"select [{node}] [{self.option}]"
 
 
@@ -84,11 +107,20 @@ class Stop(NamedTuple):
         return f"stop [{self.answer}]"
 
 
-Move = Click | Enter | Fill | Choose | Goto | Stop
+Move = Click | ClickAfter | Enter | Fill | Write | Choose | Goto | Stop
 
 
 def _find(nodes: Sequence[Node], name: str, accepts: Callable[[Node], bool]) -> int | None:
     return next((node.number for node in nodes if node.name == name and accepts(node)), None)
+
+
+def _find_field(nodes: Sequence[Node], name: str, accepts: Callable[[Node], bool]) -> int | None:
+    """Return the number of the field with this name, or else of the first field after a text with this name."""
+    named = _find(nodes, name, accepts)
+    if named is not None:
+        return named
+    place = next((place for place, node in enumerate(nodes) if node.name == name and not node.active), len(nodes))
+    return next((node.number for node in nodes[place:] if accepts(node)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
