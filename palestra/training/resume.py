@@ -13,6 +13,7 @@ CHANGEABLE = {
     ("run", "store"),
     ("run", "tensorboard"),
     ("run", "wandb"),
+    ("run", "mlflow"),
     ("eval", "target"),
     ("eval", "rollback"),
     ("env", "backend"),

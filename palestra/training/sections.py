@@ -420,6 +420,9 @@ class RunConfig(Section):
     )
     tensorboard: bool = option(False, "Also write the metrics as TensorBoard event files.")
     wandb: bool = option(False, "Also log the metrics to Weights & Biases, offline unless you are logged in.")
+    mlflow: bool = option(
+        False, "Also log the metrics to MLflow: to MLFLOW_TRACKING_URI, or to a database in the run's folder if unset."
+    )
 
 
 SECTIONS: Mapping[str, type[Section | AgentSettings]] = {

@@ -117,6 +117,7 @@ class Trainer(ABC):
             self.folder,
             tensorboard=config.run.tensorboard,
             wandb=config.run.wandb,
+            mlflow=config.run.mlflow,
             config=config.to_dict(),
             from_step=self.step if last else -1,
         )

@@ -17,7 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from palestra.errors import MissingExtra, StoreFailed
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting import metrics
-from palestra.training.reporting.metrics import Metrics, numbers, read
+from palestra.training.reporting.metrics import Metrics, read
+from palestra.training.reporting.trackers import numbers
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -137,10 +138,15 @@ def test_wandb_offline_gets_each_step_once_over_two_processes(tmp_path: Path) ->
 
 
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, extra in (("wandb", "wandb"), ("tensorboard.summary.writer.event_file_writer", "train")):
-        monkeypatch.setitem(sys.modules, module, None)  # import raises ModuleNotFoundError
-        with pytest.raises(MissingExtra, match=rf"pip install .*\[{extra}\]'"):
-            Metrics(tmp_path, tensorboard=extra == "train", wandb=extra == "wandb")
+    monkeypatch.setitem(sys.modules, "wandb", None)  # import raises ModuleNotFoundError
+    with pytest.raises(MissingExtra, match=r"pip install .*\[wandb\]'"):
+        Metrics(tmp_path, wandb=True)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    with pytest.raises(MissingExtra, match=r"pip install .*\[train\]'"):
+        Metrics(tmp_path, tensorboard=True)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(MissingExtra, match=r"pip install .*\[mlflow\]'"):
+        Metrics(tmp_path, mlflow=True)
 
 
 def documented() -> list[str]:

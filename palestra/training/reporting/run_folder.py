@@ -24,7 +24,16 @@ MAX_READ = 64  # maximum number of episodes to read from a file when selecting e
 Row = Mapping[str, Any]
 _FILES = (  # patterns for the files that a run writes outside of folders with a manifest
     *(SETTINGS, "metrics.jsonl", "metrics.part", "training_tasks.txt", "report.html", "curve.png", ERROR),
-    *("wandb.json", "wandb.part", "start.pt", "best.pt", "tensorboard/events.out.tfevents.*"),
+    *(
+        "wandb.json",
+        "wandb.part",
+        "mlflow.json",
+        "mlflow.part",
+        "mlflow.db",
+        "start.pt",
+        "best.pt",
+        "tensorboard/events.out.tfevents.*",
+    ),
     "trajectories/step-*.jsonl.gz",
     "checkpoints/step-*/manifest.json",
 )
