@@ -58,7 +58,7 @@ def check_wheel(wheel: Path, files: set[str], version: str) -> None:
             raise ReleaseError(f"{wheel.name}: no {', '.join(absent)} in the metadata")
         if metadata["Version"] != version:
             raise ReleaseError(f"{wheel.name}: version {metadata['Version']}, expected {version}")
-        if "palestra = palestra.cli:entry_point" not in archive.read(f"{info}/entry_points.txt").decode():
+        if "palestra = palestra.__main__:main" not in archive.read(f"{info}/entry_points.txt").decode():
             raise ReleaseError(f"{wheel.name}: no command `palestra`")
         if not any(name.startswith(f"{info}/licenses/") for name in names):
             raise ReleaseError(f"{wheel.name}: no license file")

@@ -40,7 +40,7 @@ def wheel(folder: Path, *, names: set[str], metadata: str = METADATA.format(vers
         archive.writestr("palestra-1.0.dist-info/METADATA", metadata)
         archive.writestr("palestra-1.0.dist-info/licenses/LICENSE", "")
         archive.writestr(
-            "palestra-1.0.dist-info/entry_points.txt", "[console_scripts]\npalestra = palestra.cli:entry_point\n"
+            "palestra-1.0.dist-info/entry_points.txt", "[console_scripts]\npalestra = palestra.__main__:main\n"
         )
     return path
 

@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import NoReturn
 
 from palestra import __version__
+from palestra.cli import interrupts
 from palestra.errors import ConformanceError, InfrastructureError, TrainingDiverged, UsageError
 
 VERBS = {  # verb -> description, in the order of `palestra --help`
@@ -42,6 +43,8 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 MAX_EXIT_SECONDS = 4.0
+_SLOW_VERBS = {"train", "eval", "rescore", "completion"}  # importing these takes a noticeable time
+_WITHOUT_PHASES = {"-h", "--help", "--help-all", "--quiet"}
 
 _EPILOG = """\
 examples:
@@ -118,7 +121,8 @@ def _add_short_help(parser: argparse.ArgumentParser, common: Collection[str]) ->
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. Ctrl-C ends it without a traceback, also while it is being loaded."""
     try:
-        return _run(argv)
+        with interrupts.acknowledged():
+            return _run(argv)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -127,7 +131,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     words = [word for word in argv if not word.startswith("-")][:1]
-    parser = build_parser(words)
+    if not words or not _WITHOUT_PHASES.isdisjoint(argv):
+        return _execute(argv, words, build_parser(words))
+    from palestra.cli.terminal import phases_shown
+    from palestra.progress import phase
+
+    with phases_shown():
+        with phase(f"palestra {words[0]}") if words[0] in _SLOW_VERBS else nullcontext():
+            parser = build_parser(words)
+        return _execute(argv, words, parser)
+
+
+def _execute(argv: Sequence[str], words: Sequence[str], parser: argparse.ArgumentParser) -> int:
     if words and words[0] not in VERBS:
         from palestra.suggestions import did_you_mean
 
@@ -175,6 +190,7 @@ def entry_point() -> NoReturn:
     never end.
     """
     code = main()
+    interrupts.end_on_interrupt(code)
 
     def end() -> None:
         time.sleep(MAX_EXIT_SECONDS)

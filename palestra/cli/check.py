@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any
 
 from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs, expand_names
+from palestra.cli.interrupts import held_back
 from palestra.errors import BadValue, ConformanceError, EnvFailed
+from palestra.progress import phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
                 reason = "needs data: pass the full id to check it anyway, or --set path=FILE"
                 print(json.dumps({"id": name, "skipped": reason}) if args.json else f"{name}: skipped, {reason}")
             else:
-                passed, text = next(results)
+                with phase(f"checking {name}" + (f" ({envs.index(name) + 1} of {len(envs)})" if len(envs) > 1 else "")):
+                    passed, text = next(results)
                 print(text)
                 bad += [] if passed else [name]
             sys.stdout.flush()  # show results immediately even if stdout is a pipe
@@ -106,13 +109,19 @@ def _results(
         yield map(test, names)
         return
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     from palestra.plugins import import_modules
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=import_modules, initargs=(args.imports,))
     try:
-        yield pool.map(test, names)
+        with held_back():  # only this process handles Ctrl-C
+            results = pool.map(test, names)
+        yield results
+    except BaseException:
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -152,7 +161,8 @@ def _server_fails(url: str, as_json: bool) -> bool:
     from palestra.server.conformance import check_server
 
     try:
-        passed = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
+        with phase(f"checking {url}"):
+            passed = check_server(url, token=os.environ.get("PALESTRA_TOKEN"))
     except OSError as err:
         raise EnvFailed(f"no server responds at {url}: {err}") from err
     except ConformanceError as err:

@@ -7,6 +7,7 @@ import json
 import sys
 
 from palestra.cli import EXIT_FAILED, EXIT_OK
+from palestra.progress import phase
 
 _EPILOG = """\
 examples:
@@ -47,9 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.evals.comparison import as_text, compare
+    with phase("comparing"):
+        from palestra.evals.comparison import as_text, compare
 
-    comparison = compare(args.before, args.after, metric=args.metric)
+        comparison = compare(args.before, args.after, metric=args.metric)
     difference = comparison["total"]["difference"]
     failed = args.fail_below is not None and difference < args.fail_below
     if args.json:

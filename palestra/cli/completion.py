@@ -6,6 +6,7 @@ import argparse
 
 from palestra.cli import EXIT_OK, build_parser
 from palestra.optional import require
+from palestra.progress import phase
 
 _EPILOG = """\
 examples:
@@ -21,5 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     shtab = require("shtab", extra="completion")
-    print(shtab.complete(build_parser(), args.shell))
+    with phase("reading the options of all verbs"):
+        script = shtab.complete(build_parser(), args.shell)
+    print(script)
     return EXIT_OK

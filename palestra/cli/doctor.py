@@ -13,12 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from palestra.cli import doctor_model
 from palestra.optional import install_command
+from palestra.progress import phase
 
 _MARKS = {"ok": "ok", "limited": "part", "missing": "--"}
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?.*?;.*extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -42,26 +43,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model is not None:
         return doctor_model.run(args)
-    findings = list(examine())
     if args.json:
-        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+        print(json.dumps([asdict(finding) for finding in examine()], indent=2))
         return 0
-    width = max(len(finding.feature) for finding in findings)
-    for finding in findings:
+    extras = list(_extras())
+    width = max(len(feature) for feature in (*_CHECKS, *(finding.feature for finding in extras)))
+    for finding in examine():
         print(f"{_MARKS[finding.state]:<4}  {finding.feature:<{width}}  {finding.detail}")
         if finding.fix:
             print(f"{'':<4}  {'':<{width}}  -> {finding.fix}")
+        sys.stdout.flush()
     return 0
 
 
 def examine() -> Iterator[Finding]:
     """Run all checks and yield their results in the order in which they are printed."""
-    yield _machine()
-    yield _sandbox()
-    yield _gpu()
-    yield _java()
-    yield _browser()
-    yield _forge()
+    for feature, check in _CHECKS.items():
+        with phase(f"checking {feature}"):
+            finding = check()
+        yield finding
     yield from _extras()
 
 
@@ -192,6 +192,16 @@ def _packages(extra: str, extras: dict[str, list[str]]) -> list[str]:
     for name in extras.get(extra, []):
         names += _packages(name[9:-1], extras) if name.startswith("palestra[") else [name]
     return names
+
+
+_CHECKS: dict[str, Callable[[], Finding]] = {
+    "machine": _machine,
+    "sandbox": _sandbox,
+    "GPU": _gpu,
+    "Java": _java,
+    "browser": _browser,
+    "forge": _forge,
+}
 
 
 def _installed(name: str) -> bool:

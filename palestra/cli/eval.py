@@ -19,6 +19,8 @@ from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import given_options, quiet_libraries
 from palestra.concurrency import run_sync
 from palestra.errors import BadValue
+from palestra.optional import require
+from palestra.progress import phase
 from palestra.suggestions import did_you_mean
 
 __all__ = ["add_arguments", "run"]
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.evals.agents import EvaluatedAgent
-    from palestra.evals.folder import default_folder
-    from palestra.evals.run import run_evaluation
+    with phase("loading"):
+        from palestra.evals.agents import EvaluatedAgent
+        from palestra.evals.folder import default_folder
+        from palestra.evals.run import run_evaluation
 
     if args.suites:
         return _list_suites()
@@ -54,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
     if args.model is not None and agent.kind in ("player", "python"):
         raise BadValue(f"{name} is not a model; pass it as --agent {name}")
     if agent.kind in ("hf", "default"):
-        quiet_libraries()
+        with phase("loading PyTorch"):
+            require("torch", extra="hf")
+            quiet_libraries()
     folder = Path(args.out) if args.out else default_folder(suite.name, name)
     settings = _execution_settings(args, _prices(args, agent.kind))
     command = ["palestra", *sys.argv[1:]]

@@ -6,6 +6,7 @@ import argparse
 
 from palestra.engines.default_model import SIZES, count_parameters, default_model, save
 from palestra.errors import BadValue
+from palestra.progress import phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,13 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.model not in SIZES and args.model != "smollm2":
         raise BadValue(f"there is no model {args.model!r}; the models are {', '.join(SIZES)} and smollm2")
-    if args.model == "smollm2":
-        from palestra.engines.smollm2 import smollm2
+    with phase(f"creating the model {args.model}"):
+        if args.model == "smollm2":
+            from palestra.engines.smollm2 import smollm2
 
-        model, tokenizer = smollm2()
-    else:
-        model, tokenizer = default_model(args.model, seed=args.seed)
-    folder = save(model, tokenizer, args.out, overwrite=args.overwrite)
+            model, tokenizer = smollm2()
+        else:
+            model, tokenizer = default_model(args.model, seed=args.seed)
+        folder = save(model, tokenizer, args.out, overwrite=args.overwrite)
     state = "pretrained" if args.model == "smollm2" else "untrained"
     print(f"{folder}: {count_parameters(model):,} parameters, {len(tokenizer):,} tokens in the vocabulary, {state}")
     return 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
+from palestra.cli import EXIT_INTERRUPTED
 from palestra.cli.env_options import (
     NAME_HELP,
     add_env_kwargs,
@@ -12,6 +14,8 @@ from palestra.cli.env_options import (
     add_tools_and_wrappers,
     env_kwargs,
 )
+from palestra.cli.interrupts import end_on_interrupt
+from palestra.progress import phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +47,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.integrations.mcp import serve
+    with phase("starting the MCP server"):
+        from palestra.integrations.mcp import serve
 
+    if args.http is None:
+        end_on_interrupt(EXIT_INTERRUPTED)  # the thread that reads standard input cannot be interrupted
+        if sys.stderr.isatty():
+            print(f"Serving {args.env} on standard input and output. Press Ctrl-C to stop.", file=sys.stderr)
     options = {"tools": args.tools, "max_tool_calls": args.max_tool_calls, "wrappers": args.wrappers}
     options |= {"step_timeout": args.step_timeout, "reset_timeout": args.reset_timeout}
     serve(args.env, http=args.http, host=args.host, seed=args.seed, **options, **env_kwargs(args))

@@ -19,6 +19,7 @@ from palestra.cli.env_options import (
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.parsing import boxed, last_boxed
+from palestra.progress import phase
 from palestra.seeding import check_seed
 from palestra.threads import call_with_timeout
 from palestra.types import Step, finite_reward, text_of
@@ -60,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise BadValue(f"--episodes must be at least 1, got {args.episodes}")
-    env = call_with_timeout("building the environment", env_factory(args.env, args), args.reset_timeout)
+    with phase(f"starting {args.env}"):
+        env = call_with_timeout("building the environment", env_factory(args.env, args), args.reset_timeout)
     seed = None if args.seed is None else check_seed(args.seed)
     if args.record:
         from palestra.wrappers import Record
@@ -83,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step | None:
     """Play one episode and return its last step, or None if the human player quit."""
-    observation, info = call_with_timeout("reset", env.reset, args.reset_timeout, seed)
+    with phase("starting the episode"):
+        observation, info = call_with_timeout("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
     print(f"--- {name}, seed {info.get('seed', seed)}\n")
     print(_wrapped(text_of(observation)))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from types import ModuleType
 
 from palestra.errors import BadValue, StoreFailed
 from palestra.optional import require
+from palestra.progress import phase
 
 _EPILOG = """\
 examples:
@@ -54,13 +56,14 @@ def run(args: argparse.Namespace) -> int:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(folder)}")
         return 0
     print(f"uploading {len(files)} files from {folder}", flush=True)
-    print(_upload(folder, card, args))
+    with phase("connecting to the hub"):
+        hub = require("huggingface_hub", extra="train")
+    print(_upload(hub, folder, card, args))
     return 0
 
 
-def _upload(folder: Path, card: str, args: argparse.Namespace) -> str:
+def _upload(hub: ModuleType, folder: Path, card: str, args: argparse.Namespace) -> str:
     """Upload the files and the card in one commit, and return its URL."""
-    hub = require("huggingface_hub", extra="train")
     errors = require("huggingface_hub.errors", extra="train")
     http = require("httpx", extra="train")
     api = hub.HfApi()

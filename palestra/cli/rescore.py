@@ -10,6 +10,7 @@ from palestra.cli.env_options import add_env_kwargs, add_import, add_timeouts, e
 from palestra.cli.eval import exit_code
 from palestra.cli.eval_options import MAX_FAILED
 from palestra.concurrency import run_sync
+from palestra.progress import phase
 
 _EPILOG = """\
 examples:
@@ -59,10 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.evals.report import write_report
-    from palestra.evals.rescoring import as_json, rescore
-    from palestra.evals.run import EvalSettings
-    from palestra.evals.text import table_text
+    with phase("loading"):
+        from palestra.evals.report import write_report
+        from palestra.evals.rescoring import as_json, rescore
+        from palestra.evals.run import EvalSettings
+        from palestra.evals.text import table_text
 
     result = run_sync(
         rescore(

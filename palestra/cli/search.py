@@ -6,6 +6,8 @@ import argparse
 import json
 from dataclasses import asdict
 
+from palestra.progress import phase
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="QUERY", help="Words or a question to search for.")
@@ -31,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     from palestra.tools.search import SearchTool
     from palestra.tools.search.passages import format_hits
 
-    hits = SearchTool(args.index, topk=args.topk, mode=args.mode).hits(args.query)
+    with phase("searching"):
+        hits = SearchTool(args.index, topk=args.topk, mode=args.mode).hits(args.query)
     if args.json:
         for hit in hits:
             print(json.dumps({**asdict(hit.passage), "score": hit.score}, ensure_ascii=False))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from typing import TYPE_CHECKING
 
 from palestra.errors import BadValue, StoreFailed
+from palestra.progress import counted, phase
 
 if TYPE_CHECKING:
     from palestra.tools.search import Index
@@ -70,8 +70,6 @@ def run(args: argparse.Namespace) -> int:
         index = _build(args)
     except OSError as err:  # for example a full disk or missing permissions
         raise StoreFailed(f"{args.out} could not be written: {err}") from err
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     meta = index.meta
     print(f"{meta.passages:,} passages, {meta.terms:,} terms, {time.monotonic() - start:.1f} s: {args.out}")
     print(f'Try it: palestra search "some words" --index {args.out}')
@@ -82,18 +80,15 @@ def _build(args: argparse.Namespace) -> Index:
     from palestra.tools.search import Index, get_encoder, read
     from palestra.tools.search.encyclopedia import encyclopedia_passages
 
-    return Index.build(
-        encyclopedia_passages() if args.embedded else read(args.sources, words=args.words),
-        args.out,
-        k1=args.k1,
-        b=args.b,
-        analyse=args.analyser,
-        encoder=get_encoder(args.dense) if args.dense else None,
-        overwrite=args.overwrite,
-        progress=_show_progress if sys.stderr.isatty() else None,
-    )
-
-
-def _show_progress(phase: str, done: int) -> None:
-    sys.stderr.write(f"\r{phase}: {done:,}          ")
-    sys.stderr.flush()
+    with phase("reading passages") as shown:
+        passages = encyclopedia_passages() if args.embedded else read(args.sources, words=args.words)
+        return Index.build(
+            counted(passages, shown),
+            args.out,
+            k1=args.k1,
+            b=args.b,
+            analyse=args.analyser,
+            encoder=get_encoder(args.dense) if args.dense else None,
+            overwrite=args.overwrite,
+            progress=lambda text, done: shown.update(done, text),
+        )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 from typing import Any
 
+from palestra.cli.interrupts import held_back
 from palestra.errors import BadValue, ToolFailed
+from palestra.progress import phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import multiprocessing  # imported here to keep `--help` fast
 
-    from palestra.tools.search import SearchTool
-
     if args.workers < 1:
         raise BadValue(f"--workers must be at least 1, got {args.workers}")
-    SearchTool(args.index, topk=args.topk, mode=args.mode)  # report configuration errors before any process starts
+    with phase("opening the index"):
+        from palestra.tools.search import SearchTool
+        from palestra.tools.search.tool import open_index
+
+        SearchTool(args.index, topk=args.topk, mode=args.mode)  # report configuration errors before any process starts
+        open_index(args.index)
     with _bind(args.host, args.port, reuse_port=args.workers > 1) as listener:
         port = listener.getsockname()[1]
         if args.workers == 1:
@@ -68,8 +72,9 @@ def run(args: argparse.Namespace) -> int:
             multiprocessing.get_context("spawn").Process(target=_serve, args=(args.index, options, os.getpid()))
             for _ in range(args.workers - 1)
         ]
-        for helper in helpers:
-            helper.start()
+        with held_back():  # only this process handles Ctrl-C, and stops the others
+            for helper in helpers:
+                helper.start()
         print(f"serving on http://{args.host}:{port}/retrieve (Ctrl-C stops)", flush=True)
         try:
             _serve(args.index, options, None)
@@ -99,6 +104,4 @@ def _serve(source: str, options: dict[str, Any], parent: int | None) -> None:
     from palestra.tools.search.server import serve
     from palestra.tools.search.tool import open_index
 
-    if parent is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C also interrupts the parent, which stops this process
     serve(open_index(source), parent=parent, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from palestra.cli.env_options import add_import
 
@@ -156,6 +157,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if sys.stderr.isatty():
+        print(f"starting {args.workers} worker processes", file=sys.stderr, flush=True)
     from palestra.server import serve
 
     def print_url(url: str) -> None:

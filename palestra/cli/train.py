@@ -11,18 +11,20 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.registry import algorithm_names, get_algorithm
-from palestra.cli import EXIT_INTERRUPTED
+from palestra.cli import EXIT_INTERRUPTED, terminal
 from palestra.cli.options import add_flag, default_text, given_options, option_dest, quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.folders import check_unused
 from palestra.optional import require
 from palestra.options import flat_name
 from palestra.plugins import import_modules
+from palestra.progress import displayed, phase
 from palestra.registry import get_spec
 from palestra.training.config import TrainConfig
 from palestra.training.recipe import DEFAULT_ALGORITHM, from_mapping, merge, read_recipe
@@ -123,13 +125,14 @@ def run(args: argparse.Namespace) -> int:
     view = _view(args, config)
     before = [] if args.overwrite else read(folder / FILE)
     try:
-        done = _train(config, view=view, overwrite=args.overwrite)
+        with _phases_shown(view):
+            done = _train(config, view=view, overwrite=args.overwrite)
     except KeyboardInterrupt:
         print(f"\n{_interrupted(folder)}", file=sys.stderr)
         if holds_run(folder):
             _report(folder)
         return EXIT_INTERRUPTED
-    view.end()
+    view.close()
     _report(folder, log=view.note)
     if args.json:
         print(json.dumps(_summary(done, folder)))
@@ -248,11 +251,13 @@ def _check_folder(folder: Path, *, resume: bool) -> None:
 def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: bool = True) -> TrainingRun:
     envs = ", ".join(config.env.weights) or "stored episodes"
     view.note(f"training {config.model.name} on {envs} with {config.algorithm.name}; loading PyTorch")
-    for module in ("torch", "transformers"):
-        require(module, extra="train")
-    quiet_libraries()
-    from palestra.training.api import train
+    with phase("loading PyTorch"):
+        for module in ("torch", "transformers"):
+            require(module, extra="train")
+        quiet_libraries()
+        from palestra.training.api import train, trainer_class
 
+        trainer_class(config)
     if config.model.trained:
         view.note(f"loading {config.model.name}")  # loading may include a download of several minutes
 
@@ -280,28 +285,34 @@ def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: 
 
 def _print_plan(config: TrainConfig) -> None:
     """Print the resolved settings as a recipe, and an estimate of the run's memory and time."""
-    for module in ("torch", "transformers"):
-        require(module, extra="train")
-    quiet_libraries()
-    from palestra.training.estimate import estimate
+    with phase("estimating memory and time"):
+        for module in ("torch", "transformers"):
+            require(module, extra="train")
+        quiet_libraries()
+        from palestra.training.estimate import estimate
 
+        plan = estimate(config).lines(config.run.steps)
     for section, values in config.to_dict().items():
         if isinstance(values, Mapping):
             print(f"[{section}]")
             for name, value in values.items():
                 print(f"{name} = {json.dumps(value)}")
             print()
-    print("\n".join(estimate(config).lines(config.run.steps)))
+    print("\n".join(plan))
     print(f"folder: {config.folder}")
 
 
 def _report(folder: Path, *, picture: bool = True, log: Any = lambda _: None) -> None:
-    from palestra.training.reporting.report import write_curve, write_page
+    with phase("writing the report"):
+        from palestra.training.reporting.report import write_curve, write_page
 
-    log(f"report: {write_page(folder)}")
+        page = write_page(folder)
+    log(f"report: {page}")
     if picture:
         try:
-            log(f"curve: {write_curve(folder)}")
+            with phase("drawing the curve"):
+                curve = write_curve(folder)
+            log(f"curve: {curve}")
         except MissingExtra as err:
             log(f"no curve.png: {err}")
 
@@ -314,6 +325,15 @@ def _view(args: argparse.Namespace, config: TrainConfig) -> console.View:
     if args.plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb" or not _can_draw_bars():
         return console.Lines(sys.stdout, config.run.steps)
     return console.Live(sys.stdout, config.to_dict())
+
+
+def _phases_shown(view: console.View) -> AbstractContextManager[None]:
+    """Show the phases of a step in the live block, or as lines if there is one line per step in a terminal."""
+    if isinstance(view, console.Live):
+        return displayed(view)
+    if isinstance(view, console.Lines) and sys.stdout.isatty():
+        return displayed(terminal.Lines(sys.stdout, once=True))
+    return nullcontext()
 
 
 def _can_draw_bars() -> bool:

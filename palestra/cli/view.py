@@ -6,6 +6,7 @@ import argparse
 import os
 
 from palestra.cli.env_options import add_import, add_timeouts
+from palestra.progress import phase
 
 TOKEN_VARIABLE = "PALESTRA_VIEW_TOKEN"
 
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.viewer.run import serve
+    with phase("starting the viewer"):
+        from palestra.viewer.run import serve
 
     token = args.token or os.environ.get(TOKEN_VARIABLE) or None
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
 from palestra.errors import BadValue, StoreFailed
+from palestra.progress import phase
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,23 +51,19 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.out, args.questions):
         if path and Path(path).exists() and not (args.overwrite and Path(path).is_file()):
             raise BadValue(f"{path} already exists; choose another file, or replace it with --overwrite")
-    world = World(args.seed, args.pages)
     start = time.monotonic()
     try:
+        with phase("generating the encyclopedia"):
+            world = World(args.seed, args.pages)
         if args.out:
-            size = write_jsonl(world, args.out, progress=_show_progress if sys.stderr.isatty() else None)
-            if sys.stderr.isatty():
-                print(file=sys.stderr)
+            with phase("writing pages", args.pages) as shown:
+                size = write_jsonl(world, args.out, progress=shown.update)
             print(f"{world.pages:,} pages, {size / 1e6:.1f} MB, {time.monotonic() - start:.1f} s: {args.out}")
             print(f"Index it: palestra search-index {args.out} --out {args.out.removesuffix('.jsonl')}.index")
         if args.questions:
-            write_questions(world, args.questions, each=args.each, seed=args.seed)
+            with phase("writing questions"):
+                write_questions(world, args.questions, each=args.each, seed=args.seed)
             print(f"{args.each:,} questions for each kind of question: {args.questions}")
     except OSError as err:  # for example a full disk or missing permissions
         raise StoreFailed(f"{err.filename or args.out or args.questions} could not be written: {err}") from err
     return 0
-
-
-def _show_progress(pages: int) -> None:
-    sys.stderr.write(f"\rpages: {pages:,}          ")
-    sys.stderr.flush()

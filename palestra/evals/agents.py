@@ -17,6 +17,7 @@ from palestra.engines.model_folders import fingerprint, model_folder
 from palestra.errors import BadValue
 from palestra.evals.suite import with_sampling
 from palestra.plugins import import_object
+from palestra.progress import phase
 from palestra.threads import DaemonPool
 from palestra.types import Action, Message, Observation, text_of
 
@@ -57,12 +58,13 @@ class EvaluatedAgent:
         elif self.kind == "python":
             self._agent = python_agent(self.name)
         else:
-            self._engine = _engine(self.name, self.kind, self.settings)
-            try:
-                await self._engine.ready()
-            except BaseException:
-                await self._engine.aclose()
-                raise
+            with phase(f"loading {self.name}"):
+                self._engine = _engine(self.name, self.kind, self.settings)
+                try:
+                    await self._engine.ready()
+                except BaseException:
+                    await self._engine.aclose()
+                    raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -25,6 +25,7 @@ from palestra.evals.run import EvalSettings, Evaluation, horizons, write_summary
 from palestra.evals.suite import Suite, with_overrides
 from palestra.folders import locked
 from palestra.plugins import import_object
+from palestra.progress import phase
 from palestra.rollout import Trajectory, Writer, stream
 from palestra.rollout.codec import from_json, to_json
 from palestra.rollout.store import read_json
@@ -74,7 +75,7 @@ async def rescore(
     grade = None if grader is None else _grader(grader)
     with locked(folder, activity="evaluating"):
         prepare_folder(folder, plan, sys.argv if command is None else command, overwrite=overwrite)
-        with Writer(folder / EPISODES) as store:
+        with Writer(folder / EPISODES) as store, phase("grading the stored episodes") as shown:
             outcomes = read_outcomes(folder)
             played = 0
             for chunk in _chunks(before, outcomes):
@@ -85,6 +86,7 @@ async def rescore(
                     store.write(trajectory)
                     outcomes |= latest([outcome(to_json(trajectory))])
                     played += 1
+                    shown.update(played)
         record = read_evaluation(folder)
         summary = write_summary(record, outcomes, settings.prices, **_replay_notes(folder))
     evaluation = Evaluation(folder=folder, summary=summary, outcomes=outcomes, played=played)

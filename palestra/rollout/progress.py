@@ -1,4 +1,4 @@
-"""Report progress: a live status line in a terminal, or one line every ten seconds in a log file."""
+"""Report progress: a live status line or bar in a terminal, or one line every ten seconds in a log file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TextIO
 
 from palestra.conformance.rates import Rate
+from palestra.progress import Phase
 from palestra.rollout.types import Trajectory
 
 LIVE_EVERY, LOG_EVERY = 0.1, 10.0  # seconds
@@ -24,6 +25,9 @@ class Progress:
         self.shown = self.started if not self.live else 0.0
         self.finished = self.solved = self.failed = self.tokens = 0
         self._width = 0
+        self._phase = Phase("playing episodes", total)  # displayed only by the command line
+        if self.live:
+            self._write(last=False)
 
     def update(self, trajectory: Trajectory) -> None:
         if trajectory.failure is not None:
@@ -39,11 +43,15 @@ class Progress:
 
     def close(self) -> None:
         """Write the final status line, followed by a newline."""
+        self._phase.end()
         self._write(last=True)
 
     def text(self) -> str:
+        return f"{self.label}{self.finished + self.failed}/{self.total} episodes, {self._rates()}"
+
+    def _rates(self) -> str:
         seconds = max(monotonic() - self.started, 1e-9)
-        parts = [f"{self.label}{self.finished + self.failed}/{self.total} episodes"]
+        parts = []
         if self.finished:
             rate = Rate(self.solved, self.finished)
             low, high = rate.interval()
@@ -56,6 +64,10 @@ class Progress:
         return ", ".join(parts)
 
     def _write(self, *, last: bool) -> None:
+        if self.live and self._phase.displayed:
+            done = self.finished + self.failed
+            self._phase.update(done, self._rates() if done else None)
+            return
         text = self.text()
         if self.live:
             self.stream.write(f"\r{text:<{self._width}}" + ("\n" if last else ""))

@@ -24,6 +24,7 @@ from time import perf_counter
 from typing import Any
 
 from palestra.errors import BadValue, EngineFailed
+from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, stream
 from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
@@ -80,7 +81,8 @@ class AsyncTrainer(SyncTrainer):
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch and train on it while further episodes are played."""
         started = perf_counter()
-        result, trajectories, groups = await self._next_batch()
+        with phase("waiting for episodes"):
+            result, trajectories, groups = await self._next_batch()
         received = perf_counter()
         learn = partial(
             reinforcement_step,
@@ -92,7 +94,7 @@ class AsyncTrainer(SyncTrainer):
         )
         device = self.learner.policy.device
         # A canceled run waits until the updates have ended.
-        with ThreadPoolExecutor(1, "palestra-learner", use_device, (device,)) as thread:
+        with ThreadPoolExecutor(1, "palestra-learner", use_device, (device,)) as thread, phase("learning"):
             learned = await asyncio.get_running_loop().run_in_executor(thread, learn)
         learned |= await self.publish()
         async with self._released:

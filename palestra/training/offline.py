@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from palestra.algorithms.dpo import Pair
 from palestra.errors import BadValue
+from palestra.progress import phase
 from palestra.rollout.types import Trajectory
 from palestra.training import data
 from palestra.training.config import TrainConfig
@@ -31,8 +32,9 @@ class OfflineTrainer(Trainer, Generic[E]):
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         # Load the data first, so that unusable data is reported before the model is loaded.
-        self.stored = data.load(config.algorithm.config.data)
-        self.examples: list[E] = config.algorithm.select(self.stored.trajectories)  # type: ignore[attr-defined]
+        with phase("reading trajectories"):
+            self.stored = data.load(config.algorithm.config.data)
+            self.examples: list[E] = config.algorithm.select(self.stored.trajectories)  # type: ignore[attr-defined]
         self._saved_digest: str | None = None
         super().__init__(data.with_planned_steps(config, len(self.examples)), **options)
 
@@ -117,7 +119,8 @@ async def tokenize(trainer: Trainer, trajectories: Sequence[Trajectory]) -> list
     policy = trainer.learner.policy
     window = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     transcriber = Transcriber(policy.tokenizer, settings=trainer.config.agent, window=window)
-    tokenized = await transcriber.tokenize(trajectories)
+    with phase("tokenizing trajectories"):
+        tokenized = await transcriber.tokenize(trajectories)
     if tokenized.rendered:
         trainer.log(
             f"{tokenized.rendered} of {len(trajectories)} trajectories have no token ids of this model's tokenizer; "

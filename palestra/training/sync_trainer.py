@@ -9,6 +9,7 @@ from typing import Any
 
 from palestra.algorithms.episode import penalize_cut_replies
 from palestra.algorithms.hooks import with_hook_rewards
+from palestra.progress import phase
 from palestra.rollout import RolloutResult
 from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
@@ -56,9 +57,10 @@ class SyncTrainer(Trainer):
         memory = [used_gpu_memory(self.learner.policy.device)]
         async with self.engine.paused():
             await self.engine.release_memory()
-            learned = reinforcement_step(
-                self.learner, trajectories, step, version=self.engine.version, teacher_logprobs=scores
-            )
+            with phase("learning"):
+                learned = reinforcement_step(
+                    self.learner, trajectories, step, version=self.engine.version, teacher_logprobs=scores
+                )
             learned |= await self.publish()
         finished = perf_counter()
         memory.append(used_gpu_memory(self.learner.policy.device))

@@ -24,6 +24,7 @@ from palestra import __version__
 from palestra.agents import ChatAgent
 from palestra.errors import BadValue
 from palestra.folders import check_unused, error_record, locked
+from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, Writer, collect
 from palestra.rollout.collect import collect_groups
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
@@ -95,7 +96,8 @@ class Trainer(ABC):
         config = self.config
         last = self.distributed.on_main(lambda: self._claim_folder(resume))
         self.fresh = last is None
-        policy = load_policy(config, None if last is None else str(last), self.distributed)
+        with phase(f"loading {config.model.name if last is None else last}"):
+            policy = load_policy(config, None if last is None else str(last), self.distributed)
         config = self.config = config.with_max_tokens(policy.tokenizer)
         self._warnings = Warnings(config)
         if config.run.threads:
@@ -264,10 +266,12 @@ class Trainer(ABC):
         if self.unpublished:
             await self.publish()
         agent = self.agent(evaluation=evaluation)
-        if groups is None:
-            result = await collect(agent, self.distributed.shard(tasks), **self.rollout_options)
-        else:
-            result = await collect_groups(agent, tasks, groups=groups, **self.rollout_options)
+        mine = self.distributed.shard(tasks)
+        with phase("evaluating" if evaluation else "sampling", len(mine)) as shown:
+            if groups is None:
+                result = await collect(agent, mine, on_trajectory=shown.count, **self.rollout_options)
+            else:
+                result = await collect_groups(agent, tasks, groups=groups, **self.rollout_options)
         check_finished(result, "the model")
         await self._wait_for_processes()
         return result

@@ -11,6 +11,7 @@ from palestra.agents.base import Agent, AgentSession
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
+from palestra.progress import Phase, phase
 from palestra.registry import with_split
 from palestra.rollout import Task, collect
 from palestra.seeding import child_seed
@@ -90,13 +91,15 @@ async def warm_start(
         for i in range(count)
         for name in rng.choices(names, weights)
     ]
-    result = await collect(player, tasks, concurrency=64, **rollout_options)
+    with phase("warm start: playing episodes", count) as shown:
+        result = await collect(player, tasks, concurrency=64, on_trajectory=shown.count, **rollout_options)
     method = "expert_action" if options.player == "expert" else "sample_random_action"
     hint = f". Check {method} of the environment, or use --warm-start 0"
     check_finished(result, f"the {options.player} player of the warm start", hint=hint)
     loss = 0.0
     total = options.epochs * -(-len(result.trajectories) // options.batch)
     done = 0
+    shown = Phase("warm start: learning", total)
     for _ in range(options.epochs):
         order = list(range(len(result.trajectories)))
         rng.shuffle(order)
@@ -106,6 +109,8 @@ async def warm_start(
             turn_weights = [[1.0] * len(trajectory.turns) for trajectory in part]
             loss = cloning_step(learner, part, turn_weights, lr, observations=options.observations)["loss"]
             done += 1
+            shown.update(done)
+    shown.end()
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
     log(f"warm start: cloned {len(result.trajectories)} episodes of the {options.player} player, loss {loss:.3f}")
     return max(len(call.ids) for t in result.trajectories for turn in t.turns for call in turn.action.calls)

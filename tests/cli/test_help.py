@@ -53,7 +53,7 @@ def loaded_by(*args: str) -> set[str]:
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_top_level_help_and_version_load_no_verb(option: str) -> None:
     modules = {name for name in loaded_by(option) if name.partition(".")[0] in ("palestra", *HEAVY)}
-    assert modules == {"palestra", "palestra.cli", "palestra.errors"}
+    assert modules == {"palestra", "palestra.cli", "palestra.cli.interrupts", "palestra.errors"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -22,6 +22,14 @@ palestra.cli.entry_point()
 """
 
 
+def test_ctrl_c_while_the_command_is_imported() -> None:
+    code = PRESS_CTRL_C_DURING_THE_IMPORT.replace('"palestra.cli." + sys.argv[1]', "sys.argv[1]")
+    code = code.replace("import palestra.cli\n", "import palestra.__main__\n")
+    code = code.replace("palestra.cli.entry_point()", "palestra.__main__.main()")
+    done = subprocess.run([sys.executable, "-c", code, "palestra.cli"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
 @pytest.mark.parametrize("verb", ["train", "eval"])
 def test_ctrl_c_while_a_verb_is_imported(verb: str) -> None:
     command = [sys.executable, "-c", PRESS_CTRL_C_DURING_THE_IMPORT, verb, "--help"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from palestra.progress import displayed, phase
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import BARS, sparkline
 
@@ -148,7 +149,7 @@ def test_the_live_view_redraws_in_place_and_keeps_notes_above() -> None:
         view.rows(ROWS[:count])
     view.note("a word in between")
     view.rows(ROWS)
-    view.end()
+    view.close()
     view.note("report: here")
     shown = screen(out.getvalue())
     width = shutil.get_terminal_size().columns - 1
@@ -159,6 +160,20 @@ def test_the_live_view_redraws_in_place_and_keeps_notes_above() -> None:
         "report: here",
         "",
     ]
+
+
+def test_the_live_view_shows_the_running_phase_below_the_block() -> None:
+    out = io.StringIO()
+    view = console.Live(out, CONFIG)
+    view.rows(ROWS)
+    with displayed(view), phase("sampling", 4) as shown:
+        assert screen(out.getvalue())[-2] == "now       sampling ──────────── 0/4"
+        shown.update(2)
+        view.note("a word in between")
+        assert screen(out.getvalue())[-2] == "now       sampling ━━━━━━────── 2/4"
+    view.rows(ROWS)
+    width = shutil.get_terminal_size().columns - 1
+    assert screen(out.getvalue()) == ["a word in between", *console.format_block(ROWS, CONFIG, width), ""]
 
 
 def test_output_for_pipes_and_as_json() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
+from itertools import count
+from time import monotonic
 from typing import Any, Protocol, TextIO
 
 from palestra.training.config_values import parse_weight
@@ -14,6 +17,7 @@ from palestra.training.reporting.metrics import sparkline
 Row = Mapping[str, Any]
 RECENT = 20  # number of recent steps used to estimate the remaining time
 SPARK = 24  # maximum width of a sparkline
+REDRAW = 0.1  # minimum seconds between two updates of a phase
 
 
 class View(Protocol):
@@ -25,7 +29,7 @@ class View(Protocol):
     def rows(self, rows: Sequence[Row]) -> None:
         """Display the metrics; `rows` contains all rows so far, and the last one is new."""
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Stop updating the display; later messages are printed below it."""
 
 
@@ -42,7 +46,7 @@ class Lines:
     def rows(self, rows: Sequence[Row]) -> None:
         self._print(format_row(rows[-1], self._steps, left=seconds_left(rows, self._steps)))
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
     def _print(self, text: str) -> None:
         self._out.write(text + "\n")
@@ -64,7 +68,7 @@ class JsonLines:
         self._out.write(json.dumps(rows[-1]) + "\n")
         self._out.flush()
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Silent:
@@ -72,17 +76,24 @@ class Silent:
 
     def note(self, text: str) -> None: ...
     def rows(self, rows: Sequence[Row]) -> None: ...
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Live:
-    """Live block at the bottom of the terminal that is updated in place; messages are printed above it."""
+    """Live block at the bottom of the terminal that is updated in place; messages are printed above it.
+
+    The last line shows the phase that is running, since a step may take minutes.
+    """
 
     def __init__(self, out: TextIO, config: Mapping[str, Any]) -> None:
         self._out = out
         self._config = config
         self._rows: Sequence[Row] = ()
         self._height = 0
+        self._phases: dict[int, tuple[str, int | None, int]] = {}  # text, total and number of finished units
+        self._keys = count()
+        self._drawn = 0.0
+        self._lock = threading.Lock()
 
     def note(self, text: str) -> None:
         self._draw(text + "\n")
@@ -91,16 +102,46 @@ class Live:
         self._rows = rows
         self._draw("")
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._rows, self._height = (), 0
+        self._phases.clear()
+
+    def begin(self, text: str, total: int | None) -> int:
+        """Show a phase below the block and return its key."""
+        key = next(self._keys)
+        self._phases[key] = text, total, 0
+        self._draw("")
+        return key
+
+    def update(self, key: int, done: int, text: str | None) -> None:
+        if key in self._phases:
+            old, total, _ = self._phases[key]
+            self._phases[key] = text or old, total, done
+            if monotonic() - self._drawn >= REDRAW:
+                self._draw("")
+
+    def end(self, key: int) -> None:
+        """Forget a phase; its line stays visible until the next drawing, so that short phases do not flicker."""
+        self._phases.pop(key, None)
 
     def _draw(self, above: str) -> None:
         size = shutil.get_terminal_size()
-        lines = format_block(self._rows, self._config, size.columns - 1)[: max(1, size.lines - 1)] if self._rows else []
-        erase = f"\x1b[{self._height}F\x1b[J" if self._height else ""
-        self._out.write(erase + above + "".join(text + "\n" for text in lines))
-        self._out.flush()
-        self._height = len(lines)
+        with self._lock:
+            rows, phases = self._rows, list(self._phases.values())
+            lines = format_block(rows, self._config, size.columns - 1) if rows else []
+            lines += [format_phase(*phases[-1])[: size.columns - 1]] if phases else []
+            lines = lines[-max(1, size.lines - 1) :]
+            erase = f"\x1b[{self._height}F\x1b[J" if self._height else ""
+            self._out.write(erase + above + "".join(text + "\n" for text in lines))
+            self._out.flush()
+            self._height, self._drawn = len(lines), monotonic()
+
+
+def format_phase(text: str, total: int | None, done: int) -> str:
+    """Format a phase as one line with a progress bar."""
+    if total is None:
+        return f"now       {text}"
+    return f"now       {text} {_bar(done / max(1, total), 12)} {done}/{total}"
 
 
 def format_row(row: Row, steps: int, *, left: float | None = None) -> str:

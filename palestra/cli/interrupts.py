@@ -1,0 +1,76 @@
+"""Handle Ctrl-C at every moment of a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+PATIENCE = 0.2  # seconds; a command that ends within this time after Ctrl-C only prints its own message
+
+
+@contextmanager
+def acknowledged() -> Iterator[None]:
+    """While the block runs in a terminal, raise KeyboardInterrupt on Ctrl-C and print a message if that takes long.
+
+    The message is printed by a thread, because the main thread may be in a call that cannot be interrupted, for example
+    in a computation with torch.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before not in (signal.SIG_IGN, None):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not sys.stderr.isatty():
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    previous = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    ended = threading.Event()
+    thread = threading.Thread(target=_watch, args=(reader, ended), name="palestra-ctrl-c", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(previous)
+        os.close(writer)  # ends the thread
+        thread.join()
+        os.close(reader)
+
+
+def _watch(reader: int, ended: threading.Event) -> None:
+    while signals := os.read(reader, 64):
+        if signal.SIGINT in signals and not ended.wait(PATIENCE):
+            with suppress(OSError, ValueError):
+                sys.stderr.write("\nstopping; press Ctrl-C again to stop immediately\n")
+                sys.stderr.flush()
+            return
+
+
+def end_on_interrupt(code: int) -> None:
+    """End the process with `code` at the next Ctrl-C, without waiting for its threads or printing a traceback."""
+
+    def end(*_: object) -> NoReturn:
+        if code == 130:
+            os.write(2, b"\ninterrupted\n")
+        os._exit(code)
+
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, end)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Deliver Ctrl-C only after the block. Processes that are started in the block never receive it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,107 @@
+"""Show the phases of a command in a terminal: with rich if it is installed, otherwise as one line per phase."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TextIO
+
+from palestra import progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@contextmanager
+def phases_shown(stream: TextIO | None = None) -> Iterator[None]:
+    """Show the phases that run in the block on `stream` (default: standard error), if it is a terminal."""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield
+        return
+    draws = os.environ.get("TERM") != "dumb" and find_spec("rich") is not None
+    with progress.displayed(Bars(stream) if draws else Lines(stream)):
+        yield
+
+
+class Lines:
+    """Prints one line when a phase begins, or only the first time if `once` is set, for phases of every step."""
+
+    def __init__(self, stream: TextIO, *, once: bool = False) -> None:
+        self._stream = stream
+        self._once = once
+        self._printed: set[str] = set()
+
+    def begin(self, text: str, total: int | None) -> None:  # noqa: ARG002  # as in Display
+        if not (self._once and text in self._printed):
+            self._printed.add(text)
+            self._stream.write(f"{text} ...\n")
+            self._stream.flush()
+
+    def update(self, key: None, done: int, text: str | None) -> None: ...
+    def end(self, key: None) -> None: ...
+
+
+class Bars:
+    """Shows a spinner or a progress bar per phase, and removes it when the phase ends."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._bars: Progress | None = None  # None while no phase is running
+
+    def begin(self, text: str, total: int | None) -> Any:
+        with self._lock:
+            if self._bars is None:
+                self._bars = _progress(self._stream)
+                self._bars.start()
+            return self._bars.add_task(text, total=total)
+
+    def update(self, key: Any, done: int, text: str | None) -> None:
+        bars = self._bars
+        if bars is not None:
+            bars.update(key, completed=done, description=text)
+
+    def end(self, key: Any) -> None:
+        with self._lock:
+            bars = self._bars
+            if bars is not None:
+                bars.remove_task(key)
+                if not bars.tasks:
+                    bars.stop()
+                    self._bars = None
+
+
+def _progress(stream: TextIO) -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Bar(BarColumn):
+        """Progress bar; empty if the number of units is not known."""
+
+        def render(self, task: Task) -> Any:
+            return Text("") if task.total is None else super().render(task)
+
+    class Count(TextColumn):
+        def render(self, task: Task) -> Text:
+            if task.total is None:
+                return Text(f"{task.completed:,.0f}" if task.completed else "")
+            return Text(f"{task.completed:,.0f}/{task.total:,.0f}")
+
+    return Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+        Bar(bar_width=20),
+        Count(""),
+        TimeElapsedColumn(),
+        console=Console(file=stream),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )

@@ -1,0 +1,134 @@
+"""Test that commands show what they are doing, and that Ctrl-C is acknowledged while they do it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from palestra.cli import main
+from palestra.cli.terminal import Bars
+from palestra.progress import displayed, phase
+
+GUESS = "game:GuessTheNumber-v0-easy"
+SLOW_ENV = """
+import time
+from palestra.envs.games.guess_the_number import GuessTheNumber
+
+class Slow(GuessTheNumber):
+    def reset(self, seed=None, options=None):
+        try:
+            print("asleep", flush=True)
+            time.sleep(600)
+        except KeyboardInterrupt:
+            time.sleep(600)
+"""
+
+
+class Recorder:
+    """Display that stores the texts of the phases."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.running = 0
+
+    def begin(self, text: str, total: int | None) -> None:
+        self.texts.append(text if total is None else f"{text} /{total}")
+        self.running += 1
+
+    def update(self, key: None, done: int, text: str | None) -> None:
+        self.texts += [] if text is None else [text]
+
+    def end(self, key: None) -> None:
+        self.running -= 1
+
+
+def phases_of(commands: Sequence[Sequence[str]]) -> list[str]:
+    shown = Recorder()
+    with displayed(shown):
+        for command in commands:
+            assert main(command) == 0
+    assert shown.running == 0
+    return shown.texts
+
+
+def test_every_slow_part_of_a_command_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert phases_of([["world", "--pages", "100", "--out", "w.jsonl", "--questions", "q.jsonl", "--each", "1"]]) == [
+        "generating the encyclopedia",
+        "writing pages /100",
+        "writing questions",
+    ]
+    index = phases_of([["search-index", "w.jsonl", "--out", "i"], ["search", "river", "--index", "i"]])
+    assert (index[0], index[-1]) == ("reading passages", "searching")
+    assert phases_of([["play", GUESS, "--agent", "expert", "--seed", "1"]]) == [
+        f"starting {GUESS}",
+        "starting the episode",
+    ]
+    assert phases_of([["check", GUESS, "--episodes", "1", "--workers", "1"]]) == [f"checking {GUESS}"]
+    evaluation = ["eval", GUESS, "--agent", "expert", "-n", "2", "--out"]
+    assert "loading" in phases_of([[*evaluation, "a"], [*evaluation, "b"]])
+    assert "comparing" in phases_of([["compare", "a", "b"]])
+    assert "grading the stored episodes" in phases_of([["rescore", "a", "--out", "c"]])
+
+
+def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
+    parent, child = pty.openpty()
+    with os.fdopen(child, "w") as terminal:
+        with displayed(Bars(terminal)), phase("reading files", 4) as shown:
+            shown.count()
+            with phase("waiting"):
+                pass
+        terminal.flush()
+        text = os.read(parent, 65536).decode()
+    os.close(parent)
+    assert "reading files" in text
+    assert "1/4" in text
+    assert "waiting" in text
+    assert text.rstrip().endswith("\x1b[2K\x1b[?25h")  # the lines are erased, and the cursor is visible
+
+
+class Terminal:
+    """Command in a pseudo-terminal."""
+
+    def __init__(self, *args: str, folder: Path) -> None:
+        self.output, child = pty.openpty()
+        command = [sys.executable, "-m", "palestra", *args]
+        self.process = subprocess.Popen(command, cwd=folder, stdin=child, stdout=child, stderr=child)
+        os.close(child)
+        self.text = ""
+
+    def wait_for(self, text: str) -> None:
+        while text not in self.text:
+            self.text += os.read(self.output, 65536).decode()
+
+    def press_ctrl_c(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> int:
+        try:
+            while data := os.read(self.output, 65536):
+                self.text += data.decode()
+        except OSError:  # the terminal has no more users
+            pass
+        os.close(self.output)
+        return self.process.wait()
+
+
+def test_ctrl_c_is_acknowledged_during_a_call_that_does_not_end(tmp_path: Path) -> None:
+    (tmp_path / "slow_env.py").write_text(SLOW_ENV)
+    terminal = Terminal("play", "slow_env:Slow", folder=tmp_path)
+    terminal.wait_for("asleep")
+    assert "starting the episode" in terminal.text
+    terminal.press_ctrl_c()
+    terminal.wait_for("stopping; press Ctrl-C again to stop immediately")
+    terminal.press_ctrl_c()
+    assert terminal.end() == 130
+    assert "interrupted" in terminal.text
+    assert "Traceback" not in terminal.text
