@@ -21,6 +21,7 @@ from palestra.server.app import App, deny
 from palestra.server.auth import Client
 from palestra.server.dispatcher import Dispatcher
 from palestra.server.protocols import agentgym_views as views
+from palestra.server.protocols import agentgym_webarena as webarena
 from palestra.server.protocols.protocol_session import (
     MAX_ENDED,
     ProtocolSession,
@@ -34,7 +35,7 @@ from palestra.server.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 # Families whose clients send the environment number as env_idx instead of id.
-BY_ENV_IDX = frozenset({"searchqa", "webshop"})
+BY_ENV_IDX = frozenset({"searchqa", "webarena", "webshop"})
 RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop"})  # families whose `create` starts an episode
 MAX_GAP = 1 << 16  # maximum gap between consecutive environment numbers; random gaps make the numbers hard to guess
 
@@ -45,6 +46,7 @@ class Body(Struct, kw_only=True):
     id: Number | None = None
     env_idx: Number | None = None
     data_idx: Number = 0
+    idx: Number = 0
     session_id: Number | None = None
     action: str | None = None
     goal: str | None = None
@@ -168,7 +170,7 @@ class AgentGym:
         self._last_number += 1 + secrets.randbelow(MAX_GAP)
         number = self._last_number
         session = AgentGymSession(dispatcher, owner, family, number, lambda _: self._forget(number))
-        index = 0 if family == "webshop" else (body.id or 0) if family in BY_ENV_IDX else body.data_idx
+        index = 0 if family in ("webarena", "webshop") else (body.id or 0) if family in BY_ENV_IDX else body.data_idx
         if family == "textcraft" and body.goal:
             session.goal = body.goal.removeprefix("minecraft:")
         try:
@@ -197,7 +199,7 @@ class AgentGym:
             return await session.reset(task.seed, options, request_id=request_id)
 
     async def _reset(self, session: AgentGymSession, body: Body, request_id: str) -> Any:
-        indexes = {"webshop": body.session_id or 0, "searchqa": body.id or 0}
+        indexes = {"webshop": body.session_id or 0, "searchqa": body.id or 0, "webarena": body.idx}
         result = await self._start_episode(session, indexes.get(session.family, body.data_idx), request_id)
         return views.reset_response(session.family, session.number, result)
 
@@ -205,6 +207,8 @@ class AgentGym:
         if body.action is None:
             raise RequestError(fault("bad_request", "action is missing"))
         result = await session.step(body.action, request_id=request_id)
+        if session.family == "webarena":
+            return webarena.step_body(session, session.results()[0], result)
         return views.step_response(session.family, result, session.total_reward)
 
     async def _close(self, session: AgentGymSession, body: Body, request_id: str) -> Any:  # noqa: ARG002

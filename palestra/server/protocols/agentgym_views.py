@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
+from palestra.server.protocols import agentgym_webarena as webarena
 from palestra.server.protocols.protocol_session import ProtocolSession, StepResult
 
 # The arguments are the session, the first result and the latest result of the episode.
@@ -16,6 +17,7 @@ NAMES = {
     "textcraft": "TextCraft",
     "sciworld": "ScienceWorld",
     "searchqa": "SearchQA",
+    "webarena": "WebArena",
     "webshop": "WebShop",
 }
 _COMMAND = re.compile(r"^- ([^:\n]+)", re.M)
@@ -26,7 +28,7 @@ def create_response(family: str, number: int, result: StepResult | None) -> Any:
         return number
     if family == "textcraft" and result is not None:
         return {"id": number, "observation": result.text, "done": False, "reward": 0}
-    return {"id": number}
+    return {"env_idx" if family == "webarena" else "id": number}
 
 
 def reset_response(family: str, number: int, result: StepResult) -> Any:
@@ -34,6 +36,8 @@ def reset_response(family: str, number: int, result: StepResult) -> Any:
         return result.text
     if family == "webshop":
         return [result.text, None]
+    if family == "webarena":
+        return webarena.reset_body(result)
     if family == "textcraft":
         return {"id": number, "observation": result.text, "done": False, "reward": 0}
     body = {"observation": result.text, "reward": 0, "score": 0, "done": False}
@@ -59,6 +63,8 @@ def step_response(family: str, result: StepResult, total_reward: float) -> Any:
 def close_response(family: str, number: int, was_open: bool) -> Any:
     if family == "searchqa":
         return was_open
+    if family == "webarena":
+        return {"closed": "closed"}
     return {"closed": was_open} if family == "webshop" else {"closed": was_open, "id": number}
 
 
@@ -125,11 +131,20 @@ async def _instruction_text(_session: ProtocolSession, first: StepResult, _last:
     return str(first.info.get("instruction", ""))
 
 
+async def _webarena_observation(session: ProtocolSession, first: StepResult, last: StepResult) -> str:
+    return webarena.observation(session, first, last)
+
+
+async def _webarena_metadata(_session: ProtocolSession, _first: StepResult, last: StepResult) -> dict[str, Any]:
+    return webarena.metadata(last)
+
+
 _VIEWS: dict[str, dict[str, View]] = {
     "babyai": {"observation": _observation},
     "textcraft": {"observation": _observation, "commands": _commands, "goal": _goal, "detail": _detail},
     "sciworld": {"observation": _observation, "action_hint": _action_hint, "goals": _goals, "detail": _detail},
     "searchqa": {"observation": _observation},
+    "webarena": {"observation": _webarena_observation, "observation_metadata": _webarena_metadata},
     "webshop": {
         "observation": _observation,
         "available_actions": _available_actions,

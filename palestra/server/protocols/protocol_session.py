@@ -80,6 +80,7 @@ class ProtocolSession:
         self.total_reward = 0.0  # sum of the rewards in the running episode
         self.first: StepResult | None = None  # result of the last reset
         self.last: StepResult | None = None
+        self.last_action = ""
         self._on_end = on_end
         self._busy = False
         self._closed = False
@@ -158,7 +159,7 @@ class ProtocolSession:
         if previous is None or result.seq > previous.seq:  # otherwise this is a retry, which was already counted
             self.steps += 1
             self.total_reward += result.reward or 0.0
-            self.last = result
+            self.last, self.last_action = result, action
         return result
 
     async def render(self) -> str | None:

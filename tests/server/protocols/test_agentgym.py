@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from palestra.envs.sciworld.tasks import TYPES
 from palestra.registry import list_envs
 from palestra.registry.agentgym_tasks import TASKS, Task, family_envs, spread
+from palestra.server.protocols import agentgym_webarena as webarena
+from palestra.server.protocols.protocol_session import ProtocolSession, StepResult
 from tests.server.bad_envs import TRICKY
 from tests.server.servers import Client, Reply, Server, serving, until
 
@@ -302,3 +304,26 @@ def test_scienceworld_variations_are_in_order() -> None:
     assert first[:2] == [{"task": "boil", "variation": 0}, {"task": "boil", "variation": 1}]
     assert first[30] == {"task": "melt", "variation": 0}
     assert TASKS["sciworld"][1](["sciworld:Boil-v0"], 7)[:2] == ("sciworld:Boil-v0", 7)
+
+
+def test_webarena_bodies() -> None:
+    page = "Tab 0 (current): Map\n[1] RootWebArea 'Map'\n\t[2] link 'Home'"
+    prompt = f"Instructions.\n\nTask: Go.\n\n{page}\nURL: http://map.test/"
+    session = ProtocolSession.__new__(ProtocolSession)
+    session.steps, session.last_action = 0, ""
+    first = StepResult(seq=0, observation=prompt, info={"goal": "Go."})
+    assert webarena.reset_body(first) == {"observation": page, "sites": ["map.test"], "object": "Go."}
+    shown = f"OBSERVATION:\n{page}\nURL: http://map.test/\nOBJECTIVE: Go.\nPREVIOUS ACTION: "
+    assert webarena.observation(session, first, first) == f"{shown}None"
+    session.steps, session.last_action = 1, "I go home. ```click [2]```"
+    last = StepResult(seq=1, observation=f"{page}\nURL: http://map.test/", reward=0.0)
+    assert webarena.step_body(session, first, last)["observation"] == f"{shown}click [2]"
+    assert webarena.metadata(last)["text"]["obs_nodes_info"]["2"] == {"text": "[2] link 'Home'"}
+    end = StepResult(seq=2, observation="Solved.", reward=1.0, terminated=True, info={"success": True})
+    assert webarena.step_body(session, first, end) == {
+        "observation": "Solved.",
+        "reward": 1.0,
+        "terminated": True,
+        "truncated": False,
+        "info": {"success": True},
+    }
