@@ -17,6 +17,7 @@ from palestra.core import Env
 from palestra.errors import BadValue, UsageError
 from palestra.plugins import import_object
 from palestra.registry import get_registered_spec, make
+from palestra.spec import SPLITS
 from palestra.types import Observation
 from palestra.viewer.folder import NotFound
 
@@ -56,6 +57,8 @@ def can_draw(data: Mapping[str, Any]) -> bool:
 
 def _accepted(data: Mapping[str, Any]) -> bool:
     kwargs = data.get("kwargs") or {}
+    if kwargs.get("split") in SPLITS:  # training and evaluations set it
+        kwargs = {key: value for key, value in kwargs.items() if key != "split"}
     return all(value is None or isinstance(value, (bool, int, float)) for value in kwargs.values())
 
 
@@ -88,7 +91,7 @@ def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not _accepted(data):
-        raise BadValue("the episode's keyword arguments are not all numbers, and a replay accepts no other values")
+        raise BadValue("the episode's keyword arguments are not all numbers or splits, and a replay accepts no others")
     turns = data["turns"][:MOST]
     seed = data.get("seed")
     if not isinstance(seed, int):

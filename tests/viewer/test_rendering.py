@@ -80,7 +80,9 @@ def test_differing_replay_is_not_rendered() -> None:
 def test_only_episodes_with_a_renderer_can_be_drawn() -> None:
     episode = played(ExpertAgent(), DRAWN, 1)[0]
     assert can_draw(to_json(episode))
-    assert not can_draw(to_json(replace(episode, kwargs={"path": "/etc/passwd"})))
+    assert can_draw(to_json(replace(episode, kwargs={"split": "test"})))  # set by evaluations
+    for kwargs in ({"path": "/etc/passwd"}, {"split": "/etc/passwd"}, {"split": "test", "path": "x"}):
+        assert not can_draw(to_json(replace(episode, kwargs=kwargs)))
     assert not can_draw(to_json(played(ExpertAgent(), GUESS, 1)[0]))
     assert not can_draw(to_json(replace(episode, env_id="os:system")))
 

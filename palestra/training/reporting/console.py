@@ -172,7 +172,7 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
         if row.get(key) is not None:
             parts.append(f"{name} {row[key]:{form}}")
     if "eval_success" in row:
-        parts.append(f"{_label(row)} {_rate(row, 'eval_success')}")
+        parts.append(f"evaluated {_rate(row, 'eval_success')}")
     if "final_success" in row:
         parts.append(f"final {_rate(row, 'final_success')}")
     if not row.get("signal", 1.0):
@@ -198,7 +198,7 @@ def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80
         curve = sparkline([row["success"] for row in played], SPARK)
         lines.append(f"training  {_rate(played[-1], 'success'):<21} {curve}")
     if evaluations:
-        lines.append(_held_out(evaluations))
+        lines.append(_evaluated(evaluations))
     if trained:
         last = trained[-1]
         lines += _wrapped("episodes", _format_metrics(last, _EPISODES), width) if played else []
@@ -288,10 +288,6 @@ def _bar(share: float, width: int) -> str:
     return "━" * full + "─" * (width - full)
 
 
-def _label(row: Row) -> str:
-    return "held out" if row.get("eval_held_out", 1.0) else "evaluated"
-
-
 def describe_tasks(row: Row) -> str:
     """Describe an evaluation's tasks; an environment with few tasks uses the same ones in training and evaluation."""
     if row.get("eval_held_out", 1.0):
@@ -312,9 +308,9 @@ def describe_final(rows: Sequence[Row]) -> str | None:
     return text
 
 
-def _held_out(evaluations: Sequence[Row]) -> str:
+def _evaluated(evaluations: Sequence[Row]) -> str:
     curve = sparkline([row["eval_success"] for row in evaluations], SPARK)
-    text = f"{_label(evaluations[-1]):<9} {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
+    text = f"evaluated {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
     if len(evaluations) > 1:
         best = max(evaluations, key=lambda row: float(row["eval_success"]))
         start = f"{evaluations[0]['eval_success']:.1%} " + ("before" if evaluations[0]["step"] < 0 else "at first")

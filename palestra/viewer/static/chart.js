@@ -6,6 +6,7 @@ const LEFT = 66;
 const RIGHT = 14;
 const TOP = 16;
 const BOTTOM = 30;
+const COMPACT = new Intl.NumberFormat("en", { notation: "compact" });
 const LABEL = 14; // room below the ticks for the name of the x axis
 export const COLORS = 8;
 
@@ -46,7 +47,7 @@ function draw(frame, options) {
   for (const y of ticks(y0, y1, options.small ? 3 : 5)) {
     picture.append(
       svg("line", { class: "grid", x1: left, x2: width - RIGHT, y1: py(y), y2: py(y) }),
-      svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, options.form(y)),
+      svg("text", { class: "tick", x: left - 6, y: py(y) + 4, "text-anchor": "end" }, brief(y, options.form)),
     );
   }
   for (const x of ticks(x0, x1, Math.max(2, Math.floor(width / 110)), options.grid)) {
@@ -171,6 +172,13 @@ function boundsOf(options) {
   if (y0 > 0 && y0 < (y1 - y0) * 0.6) y0 = 0;
   else y0 = y0 === 0 ? 0 : y0 - room;
   return { x0, x1, y0, y1: y1 + room };
+}
+
+// Format the label of a tick; the room beside a chart is limited.
+function brief(value, form) {
+  const text = form(value);
+  if (text.length <= 6) return text;
+  return Math.abs(value) >= 1000 ? COMPACT.format(value) : value.toExponential(0);
 }
 
 const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400]; // seconds

@@ -138,9 +138,9 @@ function tasks(title, data, key, form) {
             ? link("compare", { a_run: data.before, a_at: task.before_at, b_run: data.after, b_at: task.after_at }, words)
             : words,
           el("span", { class: "dim" }, ` ${form(task.before)} → ${form(task.after)} `),
-          task.before_at && link("episode", { run: data.before, at: task.before_at }, "before"),
+          task.before_at && link("episode", { run: data.before, at: task.before_at }, "episode before"),
           " ",
-          task.after_at && link("episode", { run: data.after, at: task.after_at }, "after"),
+          task.after_at && link("episode", { run: data.after, at: task.after_at }, "episode after"),
         );
       }),
     ),

@@ -182,7 +182,7 @@ export function facts(data) {
     ...Object.entries(data.meta ?? {})
       .slice(0, 5)
       .map(([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`),
-    Object.keys(data.kwargs ?? {}).length && JSON.stringify(data.kwargs),
+    ...Object.entries(data.kwargs ?? {}).map(([key, value]) => `${key} ${typeof value === "string" ? value : JSON.stringify(value)}`),
   ];
   return el("p", { class: "dim facts" }, items.filter(Boolean).join(" · "));
 }

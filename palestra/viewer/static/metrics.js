@@ -7,13 +7,21 @@ const NAMES = {
   return: "Return",
   turns_per_episode: "Turns per episode",
   tokens_per_episode: "Tokens per episode",
+  tokens_per_reply: "Tokens per reply",
   invalid_actions: "Invalid actions",
   truncated: "Truncated episodes",
-  cut_replies: "Truncated replies",
+  cut_replies: "Cut replies",
   failures: "Failed episodes",
   entropy: "Entropy",
   kl: "KL to the reference",
-  approx_kl: "KL of the update",
+  step_kl: "KL of the step",
+  approx_kl: "KL to the sampling policy",
+  engine_kl: "KL between engine and trainer",
+  zero_variance: "Equal returns",
+  singleton: "Groups with one episode",
+  signal: "Learning signal",
+  backtracked: "Steps scaled back",
+  updates: "Updates per step",
   grad_norm: "Gradient norm",
   clip_fraction: "Clipped tokens",
   explained_variance: "Explained variance",
@@ -22,6 +30,13 @@ const NAMES = {
   sft_loss: "Loss (sft)",
   dpo_loss: "Loss (dpo)",
   loss: "Loss",
+  nll: "Negative log-likelihood",
+  ratio_mean: "Mean probability ratio",
+  ratio_max: "Largest probability ratio",
+  ratio_min: "Smallest probability ratio",
+  staleness_mean: "Mean staleness",
+  staleness_max: "Largest staleness",
+  entropy_coef: "Entropy coefficient",
   lr: "Learning rate",
   level: "Level",
   horizon: "Horizon",
@@ -30,6 +45,11 @@ const NAMES = {
   gpu_memory_gb: "GPU memory (GiB)",
   seconds_sampling: "Sampling seconds",
   seconds_learning: "Learning seconds",
+  seconds_waiting: "Waiting seconds",
+  seconds_evaluating: "Evaluating seconds",
+  distinct_tasks: "Distinct tasks in training",
+  tasks: "Distinct tasks, evaluated",
+  seen: "Evaluated tasks seen in training",
   accuracy: "Preference accuracy",
 };
 const SHARES = new Set([
@@ -39,9 +59,11 @@ const SHARES = new Set([
   "cut_replies",
   "clip_fraction",
   "accuracy",
-  "signal",
+  "zero_variance",
+  "singleton",
+  "seen",
 ]);
-const HIDDEN = /_low$|_high$|^(step|tokens|time)$/;
+const HIDDEN = /_low$|_high$|^final_|^(step|tokens|time|held_out)$/; // the final evaluation has one value per run
 
 const base = (key) => key.split("/")[0];
 export const title = (key) =>
@@ -49,7 +71,7 @@ export const title = (key) =>
     ? `${NAMES[base(key)] ?? base(key)}, ${key.split("/")[1]}`
     : (NAMES[key] ?? key.replaceAll("_", " "));
 export const form = (key) => (SHARES.has(base(key)) ? (value) => percent(value) : (value) => number(value));
-export const span = (key) => (base(key) === "success" ? [0, 1] : null);
+export const span = (key) => (["success", "seen", "signal", "backtracked"].includes(base(key)) ? [0, 1] : null);
 
 // Return `success` and the metrics that are nonzero in some run, in the order of NAMES, then alphabetically.
 export function keysOf(all) {

@@ -91,7 +91,7 @@ function legend(all, key, axis) {
     const points = pairs(run.training, axis, key);
     const held = dots(run.evaluations, axis, key);
     const last = [
-      points.length ? write(points.at(-1)[1]) : null,
+      points.length ? `${write(points.at(-1)[1])} in training` : null,
       held.length ? `${write(held.at(-1).y)} evaluated` : null,
     ];
     return el(

@@ -107,6 +107,9 @@ function tiles(run, curves, listed) {
     const best = values.indexOf(Math.max(...values));
     found.push(tile("evaluated before training", percent(values[0]), interval(0)));
     found.push(tile(`evaluated after ${number(held.step[last])} steps`, percent(values[last]), interval(last)));
+    const end = (name) => curves.training?.[`final_${name}`]?.findLast((value) => value != null);
+    if (end("success") != null)
+      found.push(tile("final success", percent(end("success")), `${percent(end("success_low"))} to ${percent(end("success_high"))}`));
     if (best !== last)
       found.push(tile(`best evaluated success, after ${number(held.step[best])} steps`, percent(values[best]), interval(best)));
   }
@@ -171,7 +174,7 @@ function results(summary) {
   const head = [
     "environment",
     "episodes",
-    ...shares.map(([key]) => key),
+    ...shares.map(([key]) => (key === "normalised" ? "random=0, expert=1" : key)),
     ...plain.map((key) => key.replaceAll("_", " ")),
   ];
   return el(
