@@ -9,7 +9,7 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -28,6 +28,10 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed
 test-frameworks: $(VENV)/.dev frameworks all-frameworks
 	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest tests/frameworks
 	$(BIN)/python -m tests.frameworks.frameworks
+
+# Play episodes with AgentGym's own clients, from a checkout of https://github.com/WooooDyy/AgentGym: make test-agentgym AGENTGYM=FOLDER
+test-agentgym: $(VENV)/.dev frameworks
+	PALESTRA_AGENTGYM=$(abspath $(AGENTGYM)) $(BIN)/python -m pytest tests/agentgym
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
 conformance: $(VENV)/.dev sandbox java browser forge

@@ -52,9 +52,9 @@ def with_item_ids(suite: Suite, paths: Iterable[str | Path], *, n: int | None = 
     entries = list(suite.entries)
     for family, tasks in by_family.items():
         prefix = TASKS[family][0]
-        mine = [entry for entry in entries if get_spec(entry.id).parts.family == prefix]
+        mine = [entry for entry in entries if get_spec(entry.id).id.startswith(prefix)]
         if suite.entries and not mine:
-            raise BadValue(f"the items are tasks for {prefix}: environments; also pass {tasks[0].env} to play them")
+            raise BadValue(f"the items are tasks for {prefix} environments; also pass {tasks[0].env} to play them")
         template = mine[0] if mine else suite_entry(tasks[0].env, n=1, turns=ROUNDS.get(family), where="--data-id")
         place = entries.index(mine[0]) if mine else len(entries)
         entries = [entry for entry in entries if entry not in mine]

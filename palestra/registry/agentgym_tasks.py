@@ -18,6 +18,7 @@ BABYAI_ALL = "babyai:All-v0"
 SCIWORLD_ALL = "sciworld:All-v0"
 TEXTCRAFT_ALL = "textcraft:All-v0"
 WEBSHOP = "webshop:Shop-v0"
+WORDLE = "game:Wordle-v0-hard"  # words of five letters, as in AgentGym
 # Number of the first question in each of SearchQA's test sets; the sets are numbered consecutively.
 SEARCH_SETS = (
     ("search:NQ", 0),
@@ -74,20 +75,33 @@ def webshop(ids: Sequence[str], number: int) -> Task:
     return spread([WEBSHOP] if WEBSHOP in ids else ids, number)._replace(kwargs=rules)
 
 
-# AgentGym family -> (Palestra family, function that returns a task).
+def wordle(ids: Sequence[str], number: int) -> Task:
+    """Return a game with AgentGym's six guesses; the number is the seed."""
+    return spread(ids, number)._replace(kwargs={"max_turns": 6})
+
+
+def sqlgym(ids: Sequence[str], number: int) -> Task:
+    """Return a question whose prompt contains the table definitions, because AgentGym's agents reply only once."""
+    return spread(ids, number)._replace(kwargs={"show_schema": True})
+
+
+# AgentGym family -> (start of the ids of its environments, function that returns a task).
 TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {
-    "babyai": ("babyai", babyai),
-    "textcraft": ("textcraft", textcraft),
-    "sciworld": ("sciworld", sciworld),
-    "searchqa": ("search", spread),
-    "webarena": ("web", spread),
-    "webshop": ("webshop", webshop),
+    "babyai": ("babyai:", babyai),
+    "textcraft": ("textcraft:", textcraft),
+    "sciworld": ("sciworld:", sciworld),
+    "searchqa": ("search:", spread),
+    "webarena": ("web:", spread),
+    "webshop": ("webshop:", webshop),
+    "wordle": (WORDLE, wordle),
+    "sqlgym": ("sql:", sqlgym),
 }
+NUMBERED = ("babyai", "textcraft", "sciworld", "searchqa", "webshop")  # families whose item ids `item_task` accepts
 
 
 def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
     """Return the served environments of an AgentGym family, preferably those that need no downloads."""
-    served = [name for name in ids if name.partition(":")[0] == TASKS[family][0]]
+    served = [name for name in ids if name.startswith(TASKS[family][0])]
     available = [name for name in served if not get_spec(name).needs_data]
     return tuple(available or served)
 
@@ -95,10 +109,9 @@ def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
 def item_task(item_id: str) -> tuple[str, Task]:
     """Return the AgentGym family and the task for an item id; a seed and keyword arguments determine the task."""
     family, _, digits = item_id.rpartition("_")
-    known = [name for name in TASKS if name != "webarena"]  # its tasks need WebArena's sites
-    if family not in known or not digits.isdecimal():
+    if family not in NUMBERED or not digits.isdecimal():
         raise BadValue(
-            f"{item_id!r} is not a known item id; item ids are NAME_NUMBER, where NAME is one of {', '.join(known)}"
+            f"{item_id!r} is not a known item id; item ids are NAME_NUMBER, where NAME is one of {', '.join(NUMBERED)}"
         )
     number = int(digits)
     if family == "searchqa":

@@ -136,18 +136,18 @@ def _limit_marks(line: str, guess: str, word: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _candidates(length: int, transcript: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+def consistent_words(length: int, transcript: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Return the everyday words that are consistent with these marks."""
     if not transcript:
         return words.common(length)
     guess, line = transcript[-1]
-    return tuple([word for word in _candidates(length, transcript[:-1]) if mark(guess, word) == line])
+    return tuple([word for word in consistent_words(length, transcript[:-1]) if mark(guess, word) == line])
 
 
 @lru_cache(maxsize=1024)
 def _best_guess(length: int, transcript: tuple[tuple[str, str], ...]) -> str:
     """Return the guess that leaves the fewest candidates on average, among the most promising guesses."""
-    candidates = _candidates(length, transcript)
+    candidates = consistent_words(length, transcript)
     if len(candidates) <= 2:
         return candidates[0]
     counts = Counter("".join(["".join(set(word)) for word in candidates]))

@@ -35,8 +35,8 @@ from palestra.server.settings import Settings
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 # Families whose clients send the environment number as env_idx instead of id.
-BY_ENV_IDX = frozenset({"searchqa", "webarena", "webshop"})
-RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop"})  # families whose `create` starts an episode
+BY_ENV_IDX = frozenset({"searchqa", "sqlgym", "webarena", "webshop"})
+RESET_AT_CREATE = frozenset({"searchqa", "textcraft", "webshop", "wordle"})  # families whose `create` starts an episode
 MAX_GAP = 1 << 16  # maximum gap between consecutive environment numbers; random gaps make the numbers hard to guess
 
 
@@ -48,6 +48,8 @@ class Body(Struct, kw_only=True):
     data_idx: Number = 0
     idx: Number = 0
     session_id: Number | None = None
+    item_id: Number | None = None
+    seed: Number | None = None
     action: str | None = None
     goal: str | None = None
     commands: str | None = None
@@ -110,7 +112,7 @@ class AgentGym:
         if family not in TASKS:
             raise RequestError(fault("not_found", f"no such AgentGym family; available: {', '.join(TASKS)}"))
         if not self._ids[family]:
-            message = f"this server has no environments in the family {TASKS[family][0]}:"
+            message = f"this server has no environments for this family; their ids start with {TASKS[family][0]}"
             raise RequestError(fault("unknown_env", message))
         owner = request.client.owner
         if route == "" and request.method == "GET":
@@ -199,14 +201,21 @@ class AgentGym:
             return await session.reset(task.seed, options, request_id=request_id)
 
     async def _reset(self, session: AgentGymSession, body: Body, request_id: str) -> Any:
-        indexes = {"webshop": body.session_id or 0, "searchqa": body.id or 0, "webarena": body.idx}
+        indexes = {
+            "webshop": body.session_id or 0,
+            "searchqa": body.id or 0,
+            "sqlgym": body.item_id or 0,
+            "webarena": body.idx,
+            "wordle": body.seed or 0,
+        }
         result = await self._start_episode(session, indexes.get(session.family, body.data_idx), request_id)
         return views.reset_response(session.family, session.number, result)
 
     async def _step(self, session: AgentGymSession, body: Body, request_id: str) -> Any:
         if body.action is None:
             raise RequestError(fault("bad_request", "action is missing"))
-        result = await session.step(body.action, request_id=request_id)
+        action = views.env_action(session.family, body.action)
+        result = await session.step(action, request_id=request_id)
         if session.family == "webarena":
             return webarena.step_body(session, session.results()[0], result)
         return views.step_response(session.family, result, session.total_reward)

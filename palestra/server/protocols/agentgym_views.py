@@ -6,6 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeAlias
 
+from palestra.envs.games.wordle import consistent_words
 from palestra.server.protocols import agentgym_webarena as webarena
 from palestra.server.protocols.protocol_session import ProtocolSession, StepResult
 
@@ -19,12 +20,25 @@ NAMES = {
     "searchqa": "SearchQA",
     "webarena": "WebArena",
     "webshop": "WebShop",
+    "wordle": "Wordle",
+    "sqlgym": "SQLGym",
 }
 _COMMAND = re.compile(r"^- ([^:\n]+)", re.M)
+_WORDLE_LETTERS = 5
+_WORDLE_MARKS = {"G": "g", "Y": "y", "X": "b"}
+
+
+def env_action(family: str, action: str) -> str:
+    """Return the action for the environment: a word in Wordle, and in SQLGym a query that is graded."""
+    if family == "wordle":  # a reply without letters is an invalid word, which does not end AgentGym's game
+        return f"\\boxed{{{''.join(filter(str.isalpha, action)) or 'x'}}}"
+    if family == "sqlgym" and "<sql>" not in action and "<answer>" not in action:
+        return f"<answer>{action}</answer>"
+    return action
 
 
 def create_response(family: str, number: int, result: StepResult | None) -> Any:
-    if family in ("searchqa", "webshop"):
+    if family in ("searchqa", "sqlgym", "webshop"):
         return number
     if family == "textcraft" and result is not None:
         return {"id": number, "observation": result.text, "done": False, "reward": 0}
@@ -34,10 +48,12 @@ def create_response(family: str, number: int, result: StepResult | None) -> Any:
 def reset_response(family: str, number: int, result: StepResult) -> Any:
     if family == "searchqa":
         return result.text
-    if family == "webshop":
+    if family in ("sqlgym", "webshop"):
         return [result.text, None]
     if family == "webarena":
         return webarena.reset_body(result)
+    if family == "wordle":
+        return {"id": number, "observation": "Let's start Wordle!"}
     if family == "textcraft":
         return {"id": number, "observation": result.text, "done": False, "reward": 0}
     body = {"observation": result.text, "reward": 0, "score": 0, "done": False}
@@ -48,8 +64,10 @@ def reset_response(family: str, number: int, result: StepResult) -> Any:
 
 def step_response(family: str, result: StepResult, total_reward: float) -> Any:
     reward, done = result.reward or 0.0, result.done
-    if family == "webshop":
+    if family in ("sqlgym", "webshop"):
         return {"state": result.text, "reward": reward, "done": done, "info": None}
+    if family == "wordle":
+        return {"observation": _feedback(result), "reward": reward, "done": done}
     body: dict[str, Any] = {"observation": result.text, "reward": reward, "done": done}
     if family == "searchqa":
         body["info"] = None
@@ -73,6 +91,19 @@ def _task(first: StepResult) -> dict[str, Any]:
     names = {"task_name": "task", "var_num": "variation", "task_description": "goal"}
     # Custom environments may not have these fields.
     return {theirs: info.get(ours, "") for theirs, ours in names.items()}
+
+
+def _feedback(result: StepResult) -> str:
+    """Return the marks of the latest guess in AgentGym's notation, such as "b y g g b"."""
+    if "invalid" in result.info:
+        return "invalid word"
+    return " ".join(_WORDLE_MARKS[mark] for mark in _marked_guesses(result)[-1][1][2::4])
+
+
+def _marked_guesses(result: StepResult) -> list[tuple[str, str]]:
+    """Return each guess with its letters and marks, from the lines of the board such as "A=X P=G"."""
+    lines = str(result.info.get("suffix", "")).splitlines()[1:]
+    return [(line[::4].lower(), line) for line in lines]
 
 
 def _score(result: StepResult) -> int:
@@ -139,6 +170,15 @@ async def _webarena_metadata(_session: ProtocolSession, _first: StepResult, last
     return webarena.metadata(last)
 
 
+async def _wordle_observation(_session: ProtocolSession, first: StepResult, last: StepResult) -> str:
+    return "Let's start Wordle!" if last is first else _feedback(last)
+
+
+async def _filtered_vocab(_session: ProtocolSession, _first: StepResult, last: StepResult) -> list[str]:
+    """Return the words that are consistent with all marks."""
+    return list(consistent_words(_WORDLE_LETTERS, tuple(_marked_guesses(last))))
+
+
 _VIEWS: dict[str, dict[str, View]] = {
     "babyai": {"observation": _observation},
     "textcraft": {"observation": _observation, "commands": _commands, "goal": _goal, "detail": _detail},
@@ -150,6 +190,8 @@ _VIEWS: dict[str, dict[str, View]] = {
         "available_actions": _available_actions,
         "instruction_text": _instruction_text,
     },
+    "wordle": {"observation": _wordle_observation, "filtered_vocab": _filtered_vocab},
+    "sqlgym": {"observation": _observation},
 }
 
 

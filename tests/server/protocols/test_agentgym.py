@@ -19,8 +19,9 @@ from tests.server.bad_envs import TRICKY
 from tests.server.servers import Client, Reply, Server, serving, until
 
 SEARCH = ["search:World-v0-1hop", "search:World-v0-2hop"]
-ENVS = [*list_envs("babyai"), *list_envs("textcraft"), "sciworld:All-v0", *SEARCH, "webshop:Shop-v0"]
-NUMBER = {"searchqa": "env_idx", "webshop": "env_idx"}
+OTHERS = ["sciworld:All-v0", "webshop:Shop-v0", "game:Wordle-v0-hard", "sql:Shop-v0-easy"]
+ENVS = [*list_envs("babyai"), *list_envs("textcraft"), *SEARCH, *OTHERS]
+NUMBER = {"searchqa": "env_idx", "sqlgym": "env_idx", "webshop": "env_idx"}
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,41 @@ def test_views_of_textcraft_and_webshop(server: Server) -> None:
         assert shop.read("available_actions") == {"has_search_bar": True, "clickables": []}
         shop.step("search[blanket]")
         assert "Back to Search" in shop.read("available_actions")["clickables"]
+
+
+def test_wordle_and_sqlgym(server: Server) -> None:
+    with server.client() as client, server.client() as other:
+        wordle = AgentGymClient(client, "wordle")
+        wordle.create()
+        vocabulary = wordle.read("filtered_vocab")
+        assert all(len(word) == 5 for word in vocabulary)
+        assert wordle.post("reset", {"id": wordle.number, "seed": 3}) == {
+            "id": wordle.number,
+            "observation": "Let's start Wordle!",
+        }
+        body = {"id": wordle.number}
+        assert wordle.post("step", {**body, "action": "?"})["observation"] == "invalid word"
+        steps = list(expert(other, TASKS["wordle"][1](family_envs(ENVS, "wordle"), 3)))[1:]
+        for action, _, reward in steps:
+            guess = action.removeprefix("\\boxed{").removesuffix("}")
+            reply = wordle.post("step", {**body, "action": " ".join(guess)})
+            assert len(reply["observation"].split()) == 5
+            assert set(reply["observation"]) <= set("gyb ")
+            assert (reply["reward"], reply["done"]) == (reward, reward == 1.0)
+            assert wordle.read("observation") == reply["observation"]
+            vocabulary = wordle.read("filtered_vocab")
+        assert (reply["observation"], vocabulary) == ("g g g g g", [guess])
+
+        sql = AgentGymClient(client, "sqlgym")
+        sql.create()
+        question, nothing = sql.post("reset", {"env_idx": sql.number, "item_id": 2})
+        assert nothing is None
+        assert "CREATE TABLE" in question
+        assert sql.read("observation") == question
+        [*_, (action, _, _)] = expert(other, TASKS["sqlgym"][1](family_envs(ENVS, "sqlgym"), 2))
+        query = action.removeprefix("<answer>").removesuffix("</answer>")
+        reply = sql.post("step", {"env_idx": sql.number, "action": query})
+        assert (reply["reward"], reply["done"], reply["info"]) == (1.0, True, None)
 
 
 def test_numbers_are_private_and_never_reused() -> None:
