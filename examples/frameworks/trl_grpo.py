@@ -17,7 +17,7 @@ from palestra.integrations.trl import EnvRollout, env_reward, task_dataset
 
 
 class Recorder(EnvRollout):
-    """Records the fraction of successful episodes per step."""
+    """Records the number of successful episodes per step."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -30,7 +30,9 @@ class Recorder(EnvRollout):
         return output
 
 
-def main(env: str, steps: int, batch: int, group_size: int, learning_rate: float, model: str | None) -> None:
+def main(
+    env: str, steps: int, episodes: int, updates: int, group_size: int, learning_rate: float, model: str | None
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         if model is None:
             run = palestra.train(env=env, steps=1, episodes=64, out=str(Path(folder) / "warm"), seed=1)
@@ -40,23 +42,26 @@ def main(env: str, steps: int, batch: int, group_size: int, learning_rate: float
             model=AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
             processing_class=AutoTokenizer.from_pretrained(model),
             reward_funcs=env_reward,
-            train_dataset=task_dataset(env, tasks=steps * batch // group_size, split="train"),
+            train_dataset=task_dataset(env, tasks=steps * episodes // group_size, split="train"),
             rollout_func=rollout,
             args=GRPOConfig(
                 output_dir=str(Path(folder) / "trl"),
-                per_device_train_batch_size=batch,
+                per_device_train_batch_size=episodes // updates,
+                steps_per_generation=updates,
                 num_generations=group_size,
-                max_steps=steps,
+                max_steps=steps * updates,
                 learning_rate=learning_rate,
                 lr_scheduler_type="constant",
-                max_completion_length=512,
+                adam_beta2=0.95,
+                max_grad_norm=0.3,
+                max_completion_length=64,
                 loss_type="dr_grpo",
-                scale_rewards="none",
+                scale_rewards="batch",
                 bf16=False,
                 use_cpu=True,
                 report_to=[],
                 save_strategy="no",
-                logging_steps=1,
+                logging_strategy="no",
                 disable_tqdm=True,
             ),
         )
@@ -70,7 +75,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--env", default="game:GuessTheNumber-v0-easy")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--episodes", type=int, default=512, help="Number of episodes per step.")
+    parser.add_argument("--updates", type=int, default=8, help="Number of optimizer updates per step.")
     parser.add_argument("--group-size", type=int, default=8)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--model", help="Folder with a model to start from; skips the warm start.")

@@ -3,14 +3,16 @@
     async with ChatServer(LocalEngine(model, tokenizer=tokenizer)) as server:
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none")
 
-Tokens in `logprobs` are written as `token_id:ID`, so that trainers get the exact ids. Streaming and tools are not
-supported.
+Tokens in `logprobs` are written as `token_id:ID`, so that trainers get the exact ids. A streamed reply is sent when it
+is complete. Tools are not supported.
 """
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from palestra.engines.base import Completion, Engine, Sampling
@@ -57,7 +59,7 @@ class ChatServer:
     async def _models(self, _: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": self.model, "object": "model"}]})
 
-    async def _chat(self, request: web.Request) -> web.Response:
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
             body = await request.json()
             prompt = self._prompt(body["messages"])
@@ -67,7 +69,16 @@ class ChatServer:
             return web.json_response({"error": {"message": f"invalid request: {err}", "code": 400}}, status=400)
         except PalestraError as err:
             return web.json_response({"error": {"message": str(err), "code": 500}}, status=500)
-        return web.json_response(self._response(prompt, completions, logprobs=bool(body.get("logprobs"))))
+        response = self._response(prompt, completions, logprobs=bool(body.get("logprobs")))
+        if not body.get("stream"):
+            return web.json_response(response)
+        stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+        await stream.prepare(request)
+        for chunk in _chunks(response, usage=bool((body.get("stream_options") or {}).get("include_usage"))):
+            await stream.write(f"data: {json.dumps(chunk)}\n\n".encode())
+        await stream.write(b"data: [DONE]\n\n")
+        await stream.write_eof()
+        return stream
 
     def _prompt(self, messages: list[dict[str, Any]]) -> list[int]:
         plain = [{**message, "content": _text(message.get("content"))} for message in messages]
@@ -107,6 +118,18 @@ class ChatServer:
             }
             for token, value in zip(completion.ids, completion.logprobs, strict=True)
         ]
+
+
+def _chunks(response: dict[str, Any], *, usage: bool) -> Iterator[dict[str, Any]]:
+    """Return the chunks of a streamed response: per choice the message and the reason for its end, then the usage."""
+    head = {**{key: response[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
+    for choice in response["choices"]:
+        first = {"index": choice["index"], "delta": choice["message"], "logprobs": choice["logprobs"]}
+        last = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
+        yield {**head, "choices": [{**first, "finish_reason": None}]}
+        yield {**head, "choices": [last]}
+    if usage:
+        yield {**head, "choices": [], "usage": response["usage"]}
 
 
 def _sampling(body: dict[str, Any]) -> Sampling:

@@ -3,6 +3,7 @@
 verifiers imports a taskset by the name of a top-level module, so create one, for example `palestra_env.py`:
 
     from palestra.integrations.verifiers_v1 import *
+    from palestra.integrations.verifiers_v1 import __all__
 
 and run it: `vf-eval palestra_env --env.taskset.env game:Wordle-v0-easy --env.taskset.tasks 20 ...`. The environment's
 prompt is the task's prompt, its observations are the user's messages, and the reward is the sum of its rewards.
@@ -69,9 +70,12 @@ class PalestraTaskset(vf.Taskset[PalestraTask, PalestraTasksetConfig]):
 
 
 class PalestraEnvConfig(vf.EnvConfig):
-    """Options of the environment: the player is the model that is evaluated or trained."""
+    """Options of the environment: the player is the model that is evaluated or trained.
 
-    player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"})
+    The program that sends the requests runs on this machine, because the agent cannot execute code.
+    """
+
+    player: vf.AgentConfig = vf.AgentConfig(harness={"id": "null"}, runtime={"type": "subprocess"})
 
 
 class PalestraEnv(vf.Env[PalestraEnvConfig]):

@@ -80,6 +80,15 @@ FRAMEWORKS = [
         arguments=(),
         changes_weights=False,
     ),
+    Framework(
+        name="verifiers-0.4",
+        package="verifiers",
+        adapter="verifiers_v1",
+        example="verifiers_v1_eval.py",
+        proof="`vf-eval` (v1) plays episodes with several turns against an OpenAI-compatible server",
+        arguments=LETTERS[:2],
+        changes_weights=False,
+    ),
 ]
 
 
@@ -91,10 +100,11 @@ def run_example(framework: Framework) -> str:
 def run_program(folder: str, program: Path, *arguments: str) -> str:
     """Run a program in its own process with the packages in `folder`; raise AssertionError if it fails."""
     path = os.pathsep.join([str(ROOT), str(INSTALLED / folder)])
+    programs = os.pathsep.join([str(INSTALLED / folder / "bin"), os.environ["PATH"]])
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "PATH": programs, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
         timeout=1800,

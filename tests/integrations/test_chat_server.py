@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import aiohttp
@@ -23,6 +24,10 @@ def test_replies_contain_exact_tokens_and_errors_are_reported() -> None:
             async with aiohttp.ClientSession() as client:
                 async with client.post(f"{server.url}/chat/completions", json=body) as response:
                     reply = await response.json()
+                stream = {**body, "n": 1, "stream": True, "stream_options": {"include_usage": True}}
+                async with client.post(f"{server.url}/chat/completions", json=stream) as response:
+                    assert response.content_type == "text/event-stream"
+                    events = [line.decode().removeprefix("data: ") async for line in response.content if line.strip()]
                 async with client.post(f"{server.url}/chat/completions", json={"messages": 3}) as response:
                     assert response.status == 400
             prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -37,6 +42,12 @@ def test_replies_contain_exact_tokens_and_errors_are_reported() -> None:
                 "completion_tokens": 12,
                 "total_tokens": len(prompt) + 12,
             }
+            *chunks, done = (event.strip() for event in events)
+            assert done == "[DONE]"
+            message, end, usage = map(json.loads, chunks)
+            assert message["choices"][0]["delta"] == {"role": "assistant", "content": expected.text}
+            assert end["choices"][0]["finish_reason"] == "length"
+            assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 6)
             async with OpenAIEngine(server.url) as remote:
                 text = (await remote.chat(messages, Sampling(max_tokens=6, seed=4))).text
             assert text == expected.text

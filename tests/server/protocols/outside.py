@@ -29,10 +29,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def openenv_command(script: str, *arguments: str) -> list[str]:
     """Return the command that runs a script in this folder in an interpreter with OpenEnv."""
-    return [_openenv_python(), "-W", "ignore", "-c", WITHOUT_GRADIO, str(HERE / script), *arguments]
+    return [openenv_python(), "-W", "ignore", "-c", WITHOUT_GRADIO, str(HERE / script), *arguments]
 
 
-def _openenv_python() -> str:
+def openenv_python() -> str:
     """Return the interpreter in a separate virtual environment with OpenEnv, whose packages conflict with ours."""
     HOME.parent.mkdir(exist_ok=True)
     with (HOME.parent / "openenv-venv.lock").open("w") as lock:
@@ -45,10 +45,10 @@ def _openenv_python() -> str:
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], port: int) -> Iterator[str]:
+def started(command: Sequence[str], port: int, *, cwd: Path = ROOT) -> Iterator[str]:
     """Run a server program and yield its URL when it accepts connections."""
     with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=output)
         try:
             for _ in range(600):
                 with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
