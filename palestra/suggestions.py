@@ -72,7 +72,8 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     for synonym in SYNONYMS.get(key, ()):
         if synonym in by_key:
             return by_key[synonym]
-    close = get_close_matches(key, by_key, n=1, cutoff=MIN_SIMILARITY)
+    close = get_close_matches(key, by_key, n=4, cutoff=MIN_SIMILARITY)
+    close.sort(key=lambda match: sorted(match) != sorted(key))  # first a name in which letters are only interchanged
     return by_key[close[0]] if close else None
 
 

@@ -93,6 +93,8 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     if flat:
         known = [*SECTIONS, "algorithm"]
         key = next(iter(flat))
+        if isinstance(flat[key], dict):
+            raise BadValue(f"{path}: there is no table [{key}].{did_you_mean(key, known)} Tables: {', '.join(known)}")
         place = f"as [{FLAT[key][0]}] {FLAT[key][1]}" if key in FLAT else f"into a table ({', '.join(known)})"
         raise BadValue(f"{path}: {key!r} is outside of a table; write it {place}")
     return {name: dict(table) for name, table in tables.items()}

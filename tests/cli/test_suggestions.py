@@ -18,6 +18,7 @@ from palestra.training.recipe import FLAT
         ("--batch-size", "episodes"),
         ("max-turns", "horizon"),
         ("--gama", "gamma"),
+        ("gmama", "gamma"),
         ("EPISODES", "episodes"),
         ("--frobnicate", None),
         ("x", None),
@@ -25,6 +26,10 @@ from palestra.training.recipe import FLAT
 )
 def test_settings(given: str, meant: str | None) -> None:
     assert suggest(given, FLAT | {"gamma": ("algorithm", "gamma")}) == meant
+
+
+def test_interchanged_letters_are_preferred() -> None:
+    assert suggest("gpro", ["gspo", "grpo"]) == "grpo"
 
 
 @pytest.mark.parametrize(("given", "meant"), [("trian", "train"), ("test", "check"), ("list", "envs"), ("qqq", None)])

@@ -201,6 +201,9 @@ def test_unreadable_recipes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="is not valid TOML"):
         read_recipe(path)
     path.write_text("episodes = 1\n")
+    (tmp_path / "table.toml").write_text("[optimiser]\nlr = 1\n")
+    with pytest.raises(BadValue, match=r"there is no table \[optimiser\]. Did you mean optimizer\?"):
+        read_recipe(tmp_path / "table.toml")
     with pytest.raises(BadValue, match=r"'episodes' is outside of a table; write it as \[sampling\] episodes"):
         read_recipe(path)
 
