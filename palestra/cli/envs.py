@@ -34,6 +34,7 @@ FAMILIES = {  # family -> one line for the overview
     "web": "tasks on generated sites, or on your own, in a real browser (needs Chromium)",
 }
 PLAYERS = ("expert", "random", "echo", "constant")
+MIN_TASK = 20  # characters for the description of a task in a narrow terminal
 _REASONS = {
     "few_answers": "the task has few possible answers, so players without skill solve many episodes.",
     "easy_by_design": "the task is meant to be easy, so players without skill solve many episodes.",
@@ -100,19 +101,21 @@ def _print_families() -> None:
 def _print_table(specs: Sequence[EnvSpec]) -> None:
     width = max(len(spec.id) for spec in specs)
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    players = PLAYERS if not columns or width + 10 + 10 * len(PLAYERS) + MIN_TASK <= columns else PLAYERS[:2]
     for family, group in groupby(specs, key=lambda spec: spec.parts.family):
         members = list(group)
         print(f"{family} ({len(members)})")
-        header = "".join(f"  {player:>8}" for player in PLAYERS)
+        header = "".join(f"  {player:>8}" for player in players)
         print(f"  {'id':<{width}}  {'turns':>6}{header}  task")
         for spec in members:
-            rates = "".join(f"  {_rate(getattr(spec, f'{player}_success')):>8}" for player in PLAYERS)
+            rates = "".join(f"  {_rate(getattr(spec, f'{player}_success')):>8}" for player in players)
             line = f"  {spec.id:<{width}}  {_turns(spec):>6}{rates}  "
             task = f"{spec.summary}{_labels(spec)}"
-            print(line + (shorten(task, max(20, columns - len(line)), placeholder=" ...") if columns else task))
+            print(line + (shorten(task, max(MIN_TASK, columns - len(line)), placeholder=" ...") if columns else task))
         print()
     print("expert, random: success rates of the reference solver and of the random player.")
-    print("echo, constant: success rates of replies that copy a part of the prompt or are always the same.")
+    if len(players) > 2:
+        print("echo, constant: success rates of replies that copy a part of the prompt or are always the same.")
     for reason in RATES_REASONS:
         if any(spec.rates_reason == reason for spec in specs):
             print(f"[{reason}]: {_REASONS[reason]}")

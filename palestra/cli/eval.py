@@ -17,6 +17,7 @@ from palestra.cli.env_options import (
 )
 from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import given_options, quiet_libraries
+from palestra.cli.terminal import line_width
 from palestra.concurrency import run_sync
 from palestra.errors import BadValue
 from palestra.optional import require
@@ -221,7 +222,7 @@ def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
             print(markdown(*published.cells(table["published"])), end="\n\n")
             print("\n".join(f"- {line}" for line in published.notes(table["published"])))
     elif not args.quiet:
-        print(table_text(table))
+        print(table_text(table, line_width()))
         running = evaluation.summary["running"]
         seconds = f"{running['wall_seconds']:.1f} s in total, {running['seconds_per_episode']:.2f} s per episode"
         print(f"\nplayed {evaluation.played} episodes: {seconds}. report: {page}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from palestra.cli.env_options import add_env_kwargs, add_import, add_timeouts, env_kwargs
 from palestra.cli.eval import exit_code
 from palestra.cli.eval_options import MAX_FAILED
+from palestra.cli.terminal import line_width
 from palestra.concurrency import run_sync
 from palestra.progress import phase
 
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(as_json(result), indent=2))
     else:
-        print(table_text(result.evaluation.summary["table"]))
+        print(table_text(result.evaluation.summary["table"], line_width()))
         counts = ", ".join(f"{count} {kind}" for kind, count in result.replays.items())
         print(f"\nepisodes: {counts}; {len(result.flips)} with a different outcome than in {Path(args.run_folder)}")
         for row in result.evaluation.summary["replay"]["episodes"][:20]:

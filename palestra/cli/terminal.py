@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,11 @@ def phases_shown(stream: TextIO | None = None) -> Iterator[None]:
     draws = os.environ.get("TERM") != "dumb" and find_spec("rich") is not None
     with progress.displayed(Bars(stream) if draws else Lines(stream)):
         yield
+
+
+def line_width() -> int | None:
+    """Return the number of characters per line on standard output, or None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 class Lines:

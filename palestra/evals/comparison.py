@@ -166,8 +166,8 @@ def _settings(record: EvaluationRecord) -> dict[str, Any]:
 # Text output
 
 
-def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
-    """Format a comparison for a terminal, or as Markdown."""
+def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False, width: int | None = None) -> str:
+    """Format a comparison as Markdown, or for a terminal with `width` characters per line (default: no limit)."""
     shown, change = (_percent, _points) if comparison["metric"] == "success" else (_number, _number)
     unit = " (points)" if comparison["metric"] == "success" else ""
     head = ["environment", "tasks", "before", "after", f"difference{unit}", "95% interval", "p", "wins", "losses"]
@@ -179,7 +179,7 @@ def as_text(comparison: Mapping[str, Any], *, as_markdown: bool = False) -> str:
     if several:
         body.append(_cells({**comparison["total"], "p_holm": None}, "all environments", shown, change, several=True))
     title = f"{comparison['after']} against {comparison['before']}: {comparison['metric']}, paired by seed"
-    table = (markdown if as_markdown else aligned)(head, body)
+    table = markdown(head, body) if as_markdown else aligned(head, body, width)
     parts = [f"### {title}" if as_markdown else title, table, _verdict(comparison, change)]
     if comparison["total"]["unpaired"]:
         parts.append(f"{comparison['total']['unpaired']} tasks have a result in only one evaluation and are excluded.")

@@ -88,14 +88,26 @@ def sections(table: Row) -> list[tuple[str, list[Row]]]:
     return parts
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Align columns for a terminal; the first is left-aligned, the others right-aligned."""
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Align columns for a terminal; the first is left-aligned, the others right-aligned.
+
+    Columns that do not fit into `width` follow below in further tables, which also start with the first column.
+    """
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-    lines = []
-    for row in [head, *rows]:
-        first, *rest = row
-        lines.append("  ".join([first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(rest, widths[1:], strict=True))]))
-    return "\n".join(line.rstrip() for line in lines)
+    parts: list[list[int]] = [[]]
+    for i, size in enumerate(widths[1:], 1):
+        used = widths[0] + sum(widths[j] + 2 for j in parts[-1])
+        if width is not None and parts[-1] and used + size + 2 > width:
+            parts.append([])
+        parts[-1].append(i)
+    tables = []
+    for part in parts:
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *(row[i].rjust(widths[i]) for i in part)]).rstrip()
+            for row in [head, *rows]
+        ]
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -107,15 +119,15 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), "|" + "|".join(["---", *["---:"] * (len(head) - 1)]) + "|", *map(line, rows)])
 
 
-def table_text(table: Row) -> str:
-    """Format the whole table for a terminal."""
+def table_text(table: Row, width: int | None = None) -> str:
+    """Format the whole table for a terminal with `width` characters per line (default: no limit)."""
     parts = []
     for title, rows in sections(table):
         head, body = cells(rows)
-        parts.append(aligned([title, *head[1:]], body))
+        parts.append(aligned([title, *head[1:]], body, width))
     published = table.get("published")
     if published:
-        parts += [aligned(*published_cells(published)), "\n".join(published_notes(published))]
+        parts += [aligned(*published_cells(published), width), "\n".join(published_notes(published))]
     return "\n\n".join(parts)
 
 

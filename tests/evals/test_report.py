@@ -97,6 +97,9 @@ def test_pass_curves_rise_and_fall(done: Evaluation) -> None:
 
 def test_tables_align_and_escape() -> None:
     assert aligned(["a", "b"], [["long name", "1"]]) == "a          b\nlong name  1"
+    assert aligned(["a", "b", "c"], [["long name", "1", "2"]], 14) == (
+        "a          b\nlong name  1\n\na          c\nlong name  2"  # the columns do not fit into one line
+    )
     assert markdown(["a", "b"], [["x|y", "1"]]).splitlines()[2] == "| x\\|y | 1 |"
 
 
