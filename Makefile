@@ -9,7 +9,7 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -40,6 +40,10 @@ conformance: $(VENV)/.dev sandbox java browser forge
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
 test-openapi: $(VENV)/.dev
 	PALESTRA_OPENAPI_ALL=1 $(BIN)/python -m pytest tests/server/malformed/test_openapi.py
+
+# Run the shell commands in README and docs at a small size, except those marked as needing a GPU, an outside service or hours.
+test-docs: $(VENV)/.dev sandbox java
+	PALESTRA_TEST_DOCS=1 $(BIN)/python -m pytest tests/docs
 
 # Test the Ray backend and Ray Serve on local clusters whose nodes are killed.
 test-ray: $(VENV)/.dev
@@ -87,7 +91,7 @@ docs-serve: $(DOCS)/.installed docs/generated/.written
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
 # The gallery plays episodes in every family, so it needs all extras, Java and Chromium.
-docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py docs/data/benchmarks.toml $(wildcard palestra/envs/*/catalog.py) \
+docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py scripts/docs_tables.py $(wildcard docs/data/*.toml) $(wildcard palestra/envs/*/catalog.py) \
 		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser forge
 	$(BIN)/python scripts/docs_pages.py docs/generated
 	touch $@

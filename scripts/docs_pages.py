@@ -3,7 +3,8 @@
     python scripts/docs_pages.py docs/generated
 
 The gallery plays episodes (see docs_gallery.py), the reference lists the public names of each module, the results come
-from the runs recorded in recipes/papers/results/, and the benchmarks from docs/data/benchmarks.toml.
+from the runs recorded in recipes/papers/results/ and from docs/data/experiments.toml, and the benchmarks from
+docs/data/benchmarks.toml.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import docs_gallery
+import docs_tables
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "docs" / "data" / "benchmarks.toml"
@@ -107,11 +109,16 @@ def results_page(runs: Sequence[Mapping[str, Any]], folder: Path) -> str:
         "are in `recipes/papers/results/`, and [Experiments](../experiments.md#default-settings-on-other-seeds) "
         "describes how they were made. Success rates are fractions of 256 held-out tasks.\n"
     )
-    parts = ["# Recorded training runs\n", text]
+    parts = ["# Results\n", "## Experiments\n"]
+    for table in docs_tables.tables():
+        parts.append(f"### {table['title']}\n")
+        parts.append(f"`{table['command']}`; [description](../experiments.md#{table['anchor']})\n")
+        parts.append(f"{docs_tables.markdown(table)}\n")
+    parts += ["## Recorded runs with default settings\n", text]
     ordered = sorted(runs, key=lambda run: (run["game"], run.get("label") or "", run["seed"]))
     for game, group in groupby(ordered, key=lambda run: run["game"]):
         members = list(group)
-        parts.append(f"## {game}\n")
+        parts.append(f"### {game}\n")
         parts.append(f"`{members[0]['env']}`, {members[0]['model']}, target {members[0]['target']:.0%}\n")
         if any(len(run["success"]) > 1 for run in members):
             name = f"results-{game}.svg"

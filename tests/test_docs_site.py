@@ -61,7 +61,9 @@ def test_a_gallery_page_shows_prompt_episode_and_rates(gallery: ModuleType, tmp_
 
 
 def test_generated_pages_come_from_the_data_files(gallery: ModuleType, tmp_path: Path) -> None:
+    written = script("docs_tables")
     pages = script("docs_pages")
+    assert written.with_tables(written.PAGE.read_text()) == written.PAGE.read_text()
     tables = tomllib.loads((DOCS / "data" / "benchmarks.toml").read_text())
     rows = [row for area in tables["area"] for row in area["row"]]
     page = pages.benchmarks_page(tables)
@@ -80,12 +82,15 @@ def test_generated_pages_come_from_the_data_files(gallery: ModuleType, tmp_path:
         "seconds": 3,
         "ended": "finished",
     }
-    assert "| defaults | 1 | 25.0% | 50.0% | 5 |" in pages.results_page([run], tmp_path)
+    results = pages.results_page([run], tmp_path)
+    assert "| defaults | 1 | 25.0% | 50.0% | 5 |" in results
+    assert all(written.markdown(table) in results for table in written.tables())
     assert (tmp_path / "results-demo.svg").read_text().count("<svg") == 1
 
 
 def test_the_reference_lists_the_public_names() -> None:
     script("docs_gallery")
+    script("docs_tables")
     pages = script("docs_pages")
     page = pages.reference_page("palestra")
     assert "        - make\n" in page
