@@ -26,16 +26,20 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix().removeprefix("docs/")
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    """Return (page, code) for every fenced block in `language`."""
-    fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.S | re.M)
-    code_blocks = [(name_of(page), *match.groups()) for page in PAGES for match in fence.finditer(page.read_text())]
-    return [(page, code) for page, kind, code in code_blocks if kind == language]
+def blocks(language: str) -> list[tuple[str, str, str]]:
+    """Return (page, title, code) for every fenced block in `language`; most blocks have no title."""
+    fence = re.compile(r'^```(\w*)(?: title="([^"]*)")?\n(.*?)^```$', re.S | re.M)
+    return [
+        (name_of(page), match[2] or "", match[3])
+        for page in PAGES
+        for match in fence.finditer(page.read_text())
+        if match[1] == language
+    ]
 
 
 def commands(page: str) -> list[list[str]]:
     """Return the palestra commands on a page, except the slow ones with smollm2, which are tested elsewhere."""
-    lines = [line.split("#")[0].strip() for name, code in blocks("") if name == page for line in code.splitlines()]
+    lines = [line.split("#")[0].strip() for name, _, code in blocks("") if name == page for line in code.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("palestra ") and "smollm2" not in line]
 
 
@@ -55,7 +59,7 @@ def test_page_examples_run(page: str, tmp_path: Path) -> None:
     for args in commands(page):
         code, stderr = run_command(args, tmp_path)
         assert code == 0, f"{args}: {stderr}"
-    shown = "\n".join(code for name, code in blocks("python") if name == page)
+    shown = "\n".join(code for name, _, code in blocks("python") if name == page)
     if "my_package" in shown:  # the page registers a class from an example package
         package = tmp_path / "my_package"
         package.mkdir()
@@ -73,7 +77,7 @@ def test_links_exist() -> None:
 
 def test_shell_examples_have_valid_options() -> None:
     parser = build_parser()
-    for page, code in blocks("sh"):
+    for page, _, code in blocks("sh"):
         for line in code.replace("\\\n", " ").splitlines():
             for command in line.split("#")[0].split("&&"):
                 words = shlex.split(command)
