@@ -82,7 +82,8 @@ def saved_config(folder: Path) -> dict[str, Any]:
 
 def load_state(learner: Learner, folder: Path) -> dict[str, Any]:
     """Restore the optimizer and the critic and return the remaining state. Model weights are loaded separately."""
-    state: dict[str, Any] = torch.load(folder / STATE, map_location=learner.policy.device, weights_only=True)
+    device = torch.device("cpu") if learner.config.optimizer.offload else learner.policy.device
+    state: dict[str, Any] = torch.load(folder / STATE, map_location=device, weights_only=True)
     learner.optimizer.load_state_dict(state.pop("optimizer"))
     learner.adaptive.load_state_dict(state.pop("adaptive"))
     critic = state.pop("critic")

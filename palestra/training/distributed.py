@@ -130,20 +130,27 @@ def use_device(device: torch.device) -> None:
 
 
 def shard(
-    policy: nn.Module, layers: Sequence[nn.Module], device: torch.device, distributed: DistributedContext
+    policy: nn.Module,
+    layers: Sequence[nn.Module],
+    device: torch.device,
+    distributed: DistributedContext,
+    *,
+    offload: bool = False,
 ) -> None:
     """Shard the weights in `policy` over all processes with FSDP2; each layer is gathered only while it is computed.
 
-    All parameters outside the layers (embeddings, final norm, critic) form one unit, gathered for the whole pass.
+    All parameters outside the layers (embeddings, final norm, critic) form one unit, gathered for the whole pass. With
+    `offload`, the shards of the weights and gradients are in main memory, where the optimizer updates them.
     """
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     mesh = init_device_mesh(device.type, (distributed.size,))
     precision = MixedPrecisionPolicy(reduce_dtype=torch.float32)  # sums of bfloat16 gradients would lose digits
+    memory = CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy()
     for layer in layers:
-        fully_shard(layer, mesh=mesh, mp_policy=precision)
-    fully_shard(policy, mesh=mesh, mp_policy=precision, reshard_after_forward=False)
+        fully_shard(layer, mesh=mesh, mp_policy=precision, offload_policy=memory)
+    fully_shard(policy, mesh=mesh, mp_policy=precision, offload_policy=memory, reshard_after_forward=False)
 
 
 def is_sharded(tensor: Tensor) -> bool:
@@ -157,8 +164,14 @@ def has_shards(model: nn.Module) -> bool:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return the full tensor, gathered if it is sharded. Every process must call this function."""
-    return tensor.full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
+    """Return the full tensor, gathered if it is sharded. Every process must call this function.
+
+    Shards in main memory are gathered on the device that computes with them.
+    """
+    if not is_sharded(tensor):
+        return tensor
+    full: Tensor = tensor.to(tensor.device_mesh.device_type).full_tensor()  # type: ignore[attr-defined]
+    return full
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
@@ -168,8 +181,9 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor, Replicate
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
-    replicated: Any = DTensor.from_local(tensor, mesh, [Replicate()] * mesh.ndim, run_check=False)
-    sharded: Tensor = replicated.redistribute(mesh, placements)
+    local = tensor.to(mesh.device_type)
+    replicated: Any = DTensor.from_local(local, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    sharded: Tensor = replicated.redistribute(mesh, placements).to(like.device)
     return sharded
 
 

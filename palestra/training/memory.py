@@ -71,13 +71,12 @@ def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
     return int(tokens * config.num_hidden_layers * numbers * model.dtype.itemsize)
 
 
-def should_recompute(model: Any, tokens: int, *, fused: bool = False, reserved: int = 0) -> bool:
-    """Return whether the activations for a pass over `tokens` tokens exceed the limit for the model's device.
+def should_recompute(model: Any, tokens: int, *, device: torch.device, fused: bool = False, reserved: int = 0) -> bool:
+    """Return whether the activations for a pass over `tokens` tokens exceed the limit for the device.
 
     On a GPU, the limit is a fraction of the memory that is free, less the `reserved` bytes that the update will
     allocate.
     """
-    device = torch.device(model.device)
     limit = CPU_LIMIT
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
@@ -86,10 +85,10 @@ def should_recompute(model: Any, tokens: int, *, fused: bool = False, reserved: 
     return activation_bytes(model, tokens, fused=fused) > limit
 
 
-def micro_batch_tokens(model: Any, *, fused: bool, reserved: int = 0) -> int:
+def micro_batch_tokens(model: Any, *, device: torch.device, fused: bool, reserved: int = 0) -> int:
     """Return the default number of tokens per micro-batch; the arguments are those of `should_recompute`.
 
     Fused passes over larger micro-batches are faster, as long as no activations have to be recomputed.
     """
-    large = fused and not should_recompute(model, LARGE_MICRO_BATCH, fused=True, reserved=reserved)
+    large = fused and not should_recompute(model, LARGE_MICRO_BATCH, device=device, fused=True, reserved=reserved)
     return LARGE_MICRO_BATCH if large else MICRO_BATCH

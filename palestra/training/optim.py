@@ -71,7 +71,8 @@ class Muon(torch.optim.Optimizer):
     def _scales(self, params: Sequence[Tensor], updates: Tensor) -> Tensor:
         """Return s for each update."""
         scales = []
-        for p, norm in zip(params, updates.norm(dim=(1, 2)), strict=True):
+        for p, full_norm in zip(params, updates.norm(dim=(1, 2)), strict=True):
+            norm = full_norm.to(p.device)  # offloaded shards are in main memory, the full updates are not
             state = self.state[p]
             if "mean_square" not in state:
                 state["mean_square"] = torch.zeros_like(norm)
@@ -82,7 +83,7 @@ class Muon(torch.optim.Optimizer):
             state["momentum_weight"].lerp_(torch.ones_like(norm), 1 - MOMENTUM)
             mean = (state["mean_square"] / state["weight"]).sqrt()
             scales.append((norm / mean.clamp(min=TINY)).clamp(max=1.0) * state["momentum_weight"])
-        return torch.stack(scales)
+        return torch.stack(scales).to(updates.device)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -295,7 +296,7 @@ class Optimizer:
 
 def _gathered(state: dict[str, Any]) -> dict[str, Any]:
     def one(value: Any) -> Any:
-        return full_tensor(value) if isinstance(value, Tensor) and is_sharded(value) else value
+        return full_tensor(value).cpu() if isinstance(value, Tensor) and is_sharded(value) else value
 
     states = {i: {name: one(value) for name, value in item.items()} for i, item in state["state"].items()}
     return {**state, "state": states}

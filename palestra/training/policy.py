@@ -76,11 +76,13 @@ class Policy(nn.Module):
         # Reason why the forward pass in `packed_decoder` does not support this model; None if it does.
         self.unpackable: str | None = packed_decoder.unsupported_reason(model)
         self.ops = ops_for(model)
+        self.offloaded_from: torch.device | None = None  # set if FSDP stores the weights in main memory
         self.reserved_bytes: Callable[[], int] = lambda: 0  # memory that the optimizer will allocate during the update
 
     @property
     def device(self) -> torch.device:
-        return torch.device(self.model.device)
+        """Device that computes with the weights; offloaded weights are stored in main memory."""
+        return self.offloaded_from or torch.device(self.model.device)
 
     @property
     def has_lora(self) -> bool:
@@ -101,7 +103,9 @@ class Policy(nn.Module):
 
     def default_token_budget(self, layout: Layout) -> int:
         """Return the maximum number of tokens per micro-batch if the config does not specify one."""
-        return memory.micro_batch_tokens(self.model, fused=layout == "flat", reserved=self.reserved_bytes())
+        return memory.micro_batch_tokens(
+            self.model, device=self.device, fused=layout == "flat", reserved=self.reserved_bytes()
+        )
 
     def separate_sampler(self) -> None:
         """Create a separate copy of the weights for the engine, which only `update_sampler` changes."""
@@ -215,7 +219,9 @@ class Policy(nn.Module):
         if self.recompute == "auto" and torch.is_grad_enabled():
             fused = batch.layout == "flat"
             tokens = batch.ids.numel() + batch.shared
-            return memory.should_recompute(self.model, tokens, fused=fused, reserved=self.reserved_bytes())
+            return memory.should_recompute(
+                self.model, tokens, device=self.device, fused=fused, reserved=self.reserved_bytes()
+            )
         return self.recompute == "on"
 
     def frozen(self) -> Policy:
@@ -284,8 +290,6 @@ def load_policy(
     kind = config.algorithm.critic if isinstance(config.algorithm, PolicyGradient) else "head"
     if kind == "lora" and several:
         raise BadValue("--critic lora runs in one process, because it shares the policy's weights; use --critic model")
-    if config.optimizer.offload and several:
-        raise BadValue("--offload-optimizer runs in one process; with several, FSDP divides the optimizer's state")
     body = critic_body(loaded, kind, rank=config.model.lora_rank or CRITIC_RANK, seed=config.run.seed)
     sampler = None
     if config.model.lora_rank:
@@ -321,7 +325,9 @@ def load_policy(
     if policy.layout(config.optimizer.packing) == "rows" and policy.separate is not None:
         raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")
     if context is not None and several:
-        distributed.shard(policy, memory.transformer_layers(policy), policy.device, context)
+        layers, device, offload = memory.transformer_layers(policy), policy.device, config.optimizer.offload
+        distributed.shard(policy, layers, device, context, offload=offload)
+        policy.offloaded_from = device if offload else None
     policy.update_sampler()
     return policy
 

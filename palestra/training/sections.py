@@ -325,7 +325,8 @@ class OptimizerConfig(Section):
     offload: bool = option(
         False,
         "Keep the optimizer's state and float32 weights in main memory and update them on the CPU, which saves 16 "
-        "bytes of GPU memory per trained weight and makes updates slower.",
+        "bytes of GPU memory per trained weight and makes updates slower; with several processes, also keep the shards "
+        "of the weights and gradients there.",
         flag="offload_optimizer",
     )
 

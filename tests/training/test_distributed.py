@@ -100,6 +100,7 @@ def two(taught: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     for player in (ExpertAgent(), RandomAgent()):
         write(folder / "stores" / f"{type(player).__name__}.jsonl", played(player))
     configs = {name: {**COMMON, **kind, "model": taught, "out": str(folder / name)} for name, kind in KINDS.items()}
+    configs["ppo"]["offload_optimizer"] = True  # FSDP's CPU offload; a single process on a CPU ignores it
     preferring = offline(folder / "dpo", algorithm="dpo", data=str(folder / "stores"), steps=2, threads=1)
     configs["dpo"] = preferring.to_dict()
     configs["async"] = {**ASYNC, "model": taught, "out": str(folder / "async")}
