@@ -46,6 +46,7 @@ TITLES = {
     "warm_start": "warm start [warm_start]",
     "eval": "evaluation [eval]",
     "run": "run [run]",
+    "ray": "Ray cluster [ray]",
 }
 COMMON_OPTIONS = (  # described by --help; --help-all describes all options
     *("--env", "--tools", "--horizon", "--model", "--lora-rank", "--episodes", "--group-size", "--max-tokens"),

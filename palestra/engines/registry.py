@@ -17,6 +17,7 @@ ENGINES: PluginRegistry[EngineFactory] = PluginRegistry(
         "local": "palestra.engines.local.engine:LocalEngine",
         "openai": "palestra.engines.openai:OpenAIEngine",
         "scripted": "palestra.engines.scripted:ScriptedEngine",
+        "sglang": "palestra.engines.sglang:SGLangEngine",
         "vllm": "palestra.engines.vllm.engine:VLLMEngine",
     },
     add_with="register_engine()",

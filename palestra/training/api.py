@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.concurrency import run_sync
 from palestra.core import Env
-from palestra.errors import BadValue, UsageError
+from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.registry import EnvFactory, list_envs, register, unregister
 from palestra.training.config import TrainConfig
 from palestra.training.config_values import qualified_name
 from palestra.training.recipe import from_mapping
-from palestra.training.reporting.run_folder import delete_run, last_checkpoint
 from palestra.training.run import TrainingRun
+from palestra.training.trainer_selection import run_trainer
 
 if TYPE_CHECKING:
-    from palestra.training.trainer import Log, OnMetrics, Trainer
+    from palestra.training.trainer import Log, OnMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +66,6 @@ def train(
         config = from_mapping(settings)
     for module in ("torch", "transformers"):
         require(module, extra="train")
-    trainer = trainer_class(config)
     if progress is None:
         progress = log is None and on_metrics is None
     with _progress_bar(config.run.steps, enabled=progress) as show:
@@ -78,45 +76,18 @@ def train(
                 on_metrics(rows)
 
         watch = report if progress or on_metrics is not None else None
-        return run_sync(_run(trainer, config, resume=not overwrite, log=log or _log_warnings, on_metrics=watch))
+        options: dict[str, Any] = {"resume": not overwrite, "log": log or _log_warnings, "on_metrics": watch}
+        if config.ray.enabled:
+            from palestra.training.ray_launcher import train_on_ray
+
+            return train_on_ray(config, **options)
+        return run_sync(run_trainer(config, **options))
 
 
 def _log_warnings(line: str) -> None:
     """Pass only warnings to Python's logging, for callers that do not read the log."""
     if line.startswith("warning: "):
         logger.warning("%s", line.removeprefix("warning: "))
-
-
-async def _run(trainer: type[Trainer], config: TrainConfig, **options: Any) -> TrainingRun:
-    is_new = not config.folder.exists()
-    try:
-        return await trainer(config, **options).run()
-    except UsageError:
-        if is_new and os.environ.get("RANK", "0") == "0" and last_checkpoint(config.folder) is None:
-            delete_run(config.folder)  # the run never started, because of a wrong setting
-            with suppress(OSError):
-                config.folder.rmdir()
-        raise
-
-
-def trainer_class(config: TrainConfig) -> type[Trainer]:
-    """Return the trainer class for the config's algorithm."""
-    kind = config.algorithm.trainer
-    if kind == "online":
-        if config.sampling.asynchronous:
-            from palestra.training.async_trainer import AsyncTrainer
-
-            return AsyncTrainer
-        from palestra.training.sync_trainer import SyncTrainer
-
-        return SyncTrainer
-    if kind == "evolution":
-        from palestra.training.evolve import EvolutionTrainer
-
-        return EvolutionTrainer
-    from palestra.training.offline import CloningTrainer, PreferenceTrainer
-
-    return CloningTrainer if kind == "cloning" else PreferenceTrainer
 
 
 def _env_settings(env: Any, settings: Mapping[str, Any]) -> dict[str, Any]:

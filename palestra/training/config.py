@@ -16,6 +16,7 @@ from palestra.algorithms.base import Algorithm, PolicyGradient
 from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
 from palestra.training.config_values import auto_values, qualified_name
+from palestra.training.ray_section import RayConfig
 from palestra.training.sections import (
     SECTIONS,
     EnvConfig,
@@ -28,7 +29,10 @@ from palestra.training.sections import (
 from palestra.training.warm_start_section import WarmStartConfig
 
 UNTRAINED_REPLY = 16  # maximum number of tokens in the replies of an untrained model without a warm start
-OTHER_PROBABILITIES = {"vllm"}  # engines whose kernels differ from the learner's, so that samples need correction
+OTHER_PROBABILITIES = {
+    "sglang",
+    "vllm",
+}  # engines whose kernels differ from the learner's, so that samples need correction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class TrainConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
         self._resolve_defaults()
@@ -85,6 +90,10 @@ class TrainConfig:
             )
         if sampling.asynchronous and algorithm.trainer != "online":
             raise BadValue(f"{algorithm.name} has no asynchronous trainer; remove --asynchronous")
+        if self.ray.enabled and sampling.engine_gpus:
+            raise BadValue(
+                "engine_gpus numbers the GPUs of one machine; with --ray, use --engine-servers and --ray-server-gpus"
+            )
         if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:
             raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds; remove --no-store")
 

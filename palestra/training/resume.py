@@ -24,6 +24,11 @@ CHANGEABLE = {
     ("sampling", "engine_gpus"),
     ("sampling", "engine_servers"),
     ("sampling", "engine_kwargs"),
+    ("ray", "enabled"),
+    ("ray", "learners"),
+    ("ray", "learner_cpus"),
+    ("ray", "server_gpus"),
+    ("ray", "server_cpus"),
 }
 
 

@@ -9,6 +9,7 @@ import torch
 
 from palestra.engines.base import PolicyEngine
 from palestra.engines.registry import get_engine
+from palestra.engines.vllm.ray_host import ray_hosts
 from palestra.errors import BadValue
 from palestra.rollout.samples import TrainingSample
 from palestra.training import adapters
@@ -16,6 +17,7 @@ from palestra.training.config import TrainConfig
 from palestra.training.distributed import DistributedContext
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy
+from palestra.training.ray_resources import server_options
 
 PROBES = 4  # number of token sequences that are scored after every update of an engine with its own weights
 PROBE_LENGTH = 48
@@ -33,6 +35,8 @@ def make_engine(
     options |= {"gpus": sampling.engine_gpus} if sampling.engine_gpus else {}
     options |= {"urls": sampling.engine_url} if sampling.engine_url else {}
     options |= sampling.engine_kwargs
+    if config.ray.enabled and sampling.engine == "vllm" and not sampling.engine_url:
+        options |= server_options(config) | {"hosts": ray_hosts(sampling.engine_servers)}
 
     def make(**more: Any) -> Any:
         return factory(

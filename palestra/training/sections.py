@@ -15,6 +15,7 @@ from palestra.errors import BadValue
 from palestra.options import option
 from palestra.training.config_values import parse_weight
 from palestra.training.horizon import HorizonSchedule
+from palestra.training.ray_section import RayConfig
 from palestra.training.warm_start_section import Section, WarmStartConfig
 
 
@@ -226,12 +227,12 @@ class SamplingConfig(Section):
     retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)
     engine: str = option(
         "local",
-        "Inference engine that generates the replies: local (in the trainer's process), vllm (vLLM servers), or the "
-        "name of a registered engine.",
+        "Inference engine that generates the replies: local (in the trainer's process), vllm (vLLM servers), sglang "
+        "(running SGLang servers, see --engine-url), or the name of a registered engine.",
     )
     engine_url: tuple[str, ...] = option(
         (),
-        "URL of a vLLM server to use instead of starting one, for example http://localhost:8000/v1; repeatable.",
+        "URL of a running vLLM or SGLang server to use, for example http://localhost:8000/v1; repeatable.",
     )
     engine_gpus: str = option(
         "",
@@ -435,4 +436,5 @@ SECTIONS: Mapping[str, type[Section | AgentSettings]] = {
     "warm_start": WarmStartConfig,
     "eval": EvalConfig,
     "run": RunConfig,
+    "ray": RayConfig,
 }

@@ -119,7 +119,7 @@ class RayBackend(Backend):
         count = min(workers or max(1, int(processors)), len(factories))
         # All actors must fit into the cluster at the same time, because Ray would never schedule the remaining ones.
         share = min(1.0, math.floor(100 * processors / count) / 100)
-        self._options = {"num_cpus": share, "scheduling_strategy": "SPREAD", **options}
+        self._options = {"num_cpus": share, "scheduling_strategy": _strategy(self._ray), **options}
         self._actor_class = self._ray.remote(max_restarts=0, max_task_retries=0)(EnvActor)
         self._actors: list[_ActorHandle] = []
         self._logs: dict[int, ReplayLog] = {}
@@ -294,6 +294,14 @@ class RayBackend(Backend):
                 ray.kill(actor)
         if self._connected:
             ray.shutdown()
+
+
+def _strategy(ray: Any) -> Any:
+    """Use the free bundles of the placement group that this process belongs to (`palestra train --ray`), if any."""
+    group = ray.util.get_current_placement_group()
+    if group is None:
+        return "SPREAD"
+    return ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(placement_group=group)
 
 
 def _connect(ray: Any) -> bool:

@@ -17,7 +17,7 @@ def _empty_registry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_built_in_engines_have_names() -> None:
-    assert engine_names() == ["local", "openai", "scripted", "vllm"]
+    assert engine_names() == ["local", "openai", "scripted", "sglang", "vllm"]
     assert get_engine("scripted") is ScriptedEngine
     assert isinstance(make_engine("scripted", ["yes"]), ScriptedEngine)
 

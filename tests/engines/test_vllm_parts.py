@@ -18,8 +18,9 @@ import torch
 from palestra.engines.vllm.client import VLLMClient
 from palestra.engines.vllm.commands import PYTHON, ServerSettings, link_package, parse_gpus
 from palestra.engines.vllm.fingerprints import TIED, differences, learner_fingerprints
+from palestra.engines.vllm.process import LocalProcess, free_port
 from palestra.engines.vllm.routing import Router
-from palestra.engines.vllm.server import VLLMServer, free_port
+from palestra.engines.vllm.server import VLLMServer
 from palestra.engines.vllm.transfer import FileTransfer, base_weights, max_lora_rank
 from palestra.errors import BadValue, EngineFailed
 from tests.engines.tiny import qwen3, words
@@ -138,7 +139,7 @@ def test_server_that_exits_reports_the_end_of_its_log(tmp_path: Path) -> None:
     async def start() -> None:
         client = VLLMClient(f"http://127.0.0.1:{free_port()}/v1", tokenizer=words(), concurrency=1)
         command = [sys.executable, "-S", "-m", "vllm.entrypoints.openai.api_server"]
-        server = VLLMServer(client, command=command, log=tmp_path / "log")
+        server = VLLMServer(client, process=LocalProcess(command, log=tmp_path / "log"))
         try:
             await server.start()
         finally:
@@ -152,11 +153,9 @@ def test_server_that_exits_reports_the_end_of_its_log(tmp_path: Path) -> None:
 def test_server_is_killed_with_the_trainer(tmp_path: Path) -> None:
     code = f"""
 import asyncio, os, sys, time
-from palestra.engines.vllm.server import VLLMServer
-class Client:
-    base_url = "x"
-server = VLLMServer(Client(), command=["sleep", "1000"])
-server._spawn()
+from palestra.engines.vllm.process import LocalProcess
+server = LocalProcess(["sleep", "1000"])
+server.start()
 open({str(tmp_path / "pid")!r} + ".part", "w").write(str(server.pid))
 os.rename({str(tmp_path / "pid")!r} + ".part", {str(tmp_path / "pid")!r})
 time.sleep(1000)

@@ -90,6 +90,18 @@ class VLLMClient(OpenAIEngine):
         results: list[Any] = data["results"] if isinstance(data, Mapping) else []
         return results
 
+    async def pause(self, *, clear_cache: bool) -> None:
+        """Interrupt the replies in progress, and keep new requests waiting; `clear_cache` empties the prefix cache."""
+        await self.control(f"/pause?mode=abort&clear_cache={'true' if clear_cache else 'false'}")
+
+    async def resume(self) -> None:
+        """Continue with the requests that have been waiting."""
+        await self.control("/resume")
+
+    async def set_weight_version(self, version: int) -> None:
+        """Record the version of the server's weights, which other processes may wait for."""
+        await self.control("/update_weight_version", {"new_version": str(version)})
+
     async def weight_version(self) -> str | None:
         """Return the version of the server's weights, or None if it does not answer."""
         try:

@@ -65,13 +65,13 @@ class ServerSettings:
                 f"model has heads of size {size}. Use another model, for example --model default:1M, or --engine local"
             )
 
-    def command(self, folder: Path, *, port: int, model: Any, backend: str) -> list[str]:
-        """Return the command that serves the model in `folder`."""
+    def command(self, folder: Path, *, port: int, model: Any, backend: str, address: str = "127.0.0.1") -> list[str]:
+        """Return the command that serves the model in `folder` at `address`."""
         lora = bool(getattr(model, "peft_config", None))
         command = [
             *(self.interpreter, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(folder), "--served-model-name", SERVED_NAME),
-            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--host", address, "--port", str(port)),
             *("--dtype", str(model.dtype).removeprefix("torch.")),
             *("--max-num-seqs", str(self.max_running)),
             *("--logprobs-mode", "raw_logprobs", "--generation-config", "vllm"),
@@ -102,7 +102,7 @@ class ServerSettings:
         """Return the environment variables for server number `index`; `folder` contains only Palestra's package."""
         variables = {
             "PYTHONPATH": str(folder),
-            "VLLM_SERVER_DEV_MODE": "1",  # enables the requests that update weights; the server listens locally
+            "VLLM_SERVER_DEV_MODE": "1",  # enables the requests that update weights
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
             "VLLM_NO_USAGE_STATS": "1",
             "HF_HUB_OFFLINE": "1",

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -22,9 +22,10 @@ from palestra.engines.vllm import gpu
 from palestra.engines.vllm.checks import DEFAULT_BOUNDS, check_server
 from palestra.engines.vllm.client import Interrupted, VLLMClient
 from palestra.engines.vllm.commands import ServerSettings, link_package, parse_gpus, write_model
+from palestra.engines.vllm.process import LocalHost, ServerHost
 from palestra.engines.vllm.routing import Router
 from palestra.engines.vllm.selection import Update, make_transfer, supported_transfer
-from palestra.engines.vllm.server import VLLMServer, free_port
+from palestra.engines.vllm.server import VLLMServer
 from palestra.engines.vllm.transfer import WeightTransfer, lora_name
 from palestra.engines.vllm.worker import BACKEND
 from palestra.errors import BadValue, EngineFailed
@@ -41,8 +42,9 @@ class VLLMEngine(PolicyEngine):
     `model` is the learner's transformers model. Its configuration and tokenizer are written to `folder`, from which the
     servers start; they receive its weights with the first `publish`. With LoRA adapters they start from the base model
     and receive the adapter. `gpus` are divided among `servers` servers (default: one per GPU); without GPUs the servers
-    use the CPU. `python` is the interpreter of the environment that contains vLLM; the default is
-    $PALESTRA_VLLM_PYTHON or the current interpreter.
+    use the CPU. `hosts` are the machines on which they are started, one per server (default: this machine). `python` is
+    the interpreter of the environment that contains vLLM; the default is $PALESTRA_VLLM_PYTHON or the current
+    interpreter.
 
     `update` selects how weights are sent: "files" (vLLM's weight-transfer interface with safetensors files), "reload"
     (for servers at `urls` without Palestra's worker extension), "nccl" or "ipc" (between GPUs). Only the engine with
@@ -55,6 +57,7 @@ class VLLMEngine(PolicyEngine):
 
     supports_lora = True
     starts_empty = True
+    client_class: ClassVar[type[VLLMClient]] = VLLMClient
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class VLLMEngine(PolicyEngine):
         *,
         tokenizer: Any,
         urls: Sequence[str] = (),
+        hosts: Sequence[ServerHost] = (),
         gpus: str | Sequence[str] = (),
         servers: int = 0,
         update: Update = "auto",
@@ -111,7 +115,8 @@ class VLLMEngine(PolicyEngine):
         if not given:
             self._settings.check(model)
         self._own = not given
-        self.urls = given or [f"http://127.0.0.1:{free_port()}/v1" for _ in range(self._settings.count)]
+        self._hosts: list[ServerHost] = list(hosts) or [LocalHost() for _ in range(self._settings.count)]
+        self.urls = given or [f"http://{host.address}:{host.free_port()}/v1" for host in self._hosts]
         self.servers: list[VLLMServer] = []
         self._router: Router[VLLMServer] = Router([])
         self._pauses = 0
@@ -135,7 +140,7 @@ class VLLMEngine(PolicyEngine):
         self.servers = [self._server(index, url) for index, url in enumerate(self.urls)]
         self._router = Router(self.servers)
         workers = max(1, self._settings.gpus_per_server)
-        self._transfer = make_transfer(self._update, self.model, self.folder / "weights", workers_per_server=workers)
+        self._transfer = self._make_transfer(self.folder / "weights", workers)
         try:
             await asyncio.gather(*(server.start() for server in self.servers))
         except BaseException:
@@ -150,19 +155,24 @@ class VLLMEngine(PolicyEngine):
             if server.client.max_context is not None and self.max_context is not None:
                 self.max_context = min(self.max_context, server.client.max_context)
 
+    def _make_transfer(self, folder: Path, workers_per_server: int) -> WeightTransfer:
+        return make_transfer(self._update, self.model, folder, workers_per_server=workers_per_server)
+
     def _server(self, index: int, url: str) -> VLLMServer:
-        client = VLLMClient(url, tokenizer=self.tokenizer, concurrency=self._settings.max_running)
+        client = self.client_class(url, tokenizer=self.tokenizer, concurrency=self._settings.max_running)
         if not (self._own and self._publisher):
             return VLLMServer(client, start_timeout=self._start_timeout)
+        host = self._hosts[index]
         port = int(url.rpartition(":")[2].partition("/")[0])
         backend = self._update if self._update in ("nccl", "ipc") else BACKEND
-        return VLLMServer(
-            client,
-            command=self._settings.command(self.folder / "model", port=port, model=self.model, backend=backend),
-            environment=self._settings.environment(link_package(self.folder / "package"), index),
-            log=self.folder / f"server-{index}.log",
-            start_timeout=self._start_timeout,
+        process = host.process(
+            self._settings.command(
+                self.folder.absolute() / "model", address=host.address, port=port, model=self.model, backend=backend
+            ),
+            self._settings.environment(link_package(self.folder.absolute() / "package"), index),
+            self.folder / f"server-{index}.log",
         )
+        return VLLMServer(client, process=process, start_timeout=self._start_timeout)
 
     async def aclose(self) -> None:
         """Stop the servers that this engine started and delete its files."""
@@ -367,12 +377,12 @@ class VLLMEngine(PolicyEngine):
             raise EngineFailed("the engine was closed")
         if self._asleep:
             await gpu.wake_weights(server.client)
-        await server.client.control("/pause?mode=abort&clear_cache=true")
+        await server.client.pause(clear_cache=True)
         await self._transfer.apply(server.client, version)
-        await server.client.control("/update_weight_version", {"new_version": str(version)})
+        await server.client.set_weight_version(version)
         if self._asleep:
             await gpu.wake_cache(server.client)
-        await server.client.control("/resume")
+        await server.client.resume()
 
     async def verify(
         self, probes: Sequence[tuple[Sequence[int], Sequence[float]]], weights: Weights | None
@@ -402,9 +412,8 @@ class VLLMEngine(PolicyEngine):
         if self._router.running:
             self._interrupted = True
             up = [server for server in self.servers if server.up]
-            results = await asyncio.gather(
-                *(server.client.control("/pause?mode=abort&clear_cache=false") for server in up), return_exceptions=True
-            )
+            pauses = (server.client.pause(clear_cache=False) for server in up)
+            results = await asyncio.gather(*pauses, return_exceptions=True)
             for server, result in zip(up, results, strict=True):
                 if isinstance(result, EngineFailed):
                     self._revive(server)
@@ -418,7 +427,7 @@ class VLLMEngine(PolicyEngine):
         if self._interrupted:
             self._interrupted = False
             up = [server for server in self.servers if server.up]
-            await asyncio.gather(*(server.client.control("/resume") for server in up), return_exceptions=True)
+            await asyncio.gather(*(server.client.resume() for server in up), return_exceptions=True)
         if self.version:
             self._opened.set()
 

@@ -7,12 +7,14 @@ also applies to these transfers, and stops a run whose servers compute other log
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from palestra.engines.vllm.client import VLLMClient
-from palestra.engines.vllm.server import free_port
+from palestra.engines.vllm.process import free_port
 from palestra.engines.vllm.transfer import WeightTransfer
 from palestra.errors import BadValue, EngineFailed
 
@@ -57,8 +59,9 @@ class GpuTransfer(WeightTransfer):
         if self._backend == "ipc":
             info = IPCTrainerInitInfo(rank=0, packed=True)
         else:
+            address = _own_address(url)
             info = NCCLTrainerInitInfo(
-                master_address="127.0.0.1", master_port=free_port(), world_size=1 + self._workers, rank=0
+                master_address=address, master_port=free_port(address), world_size=1 + self._workers, rank=0
             )
         return WeightTransferTrainerFactory.trainer_init(
             info, client=HTTPVLLMWeightSyncClient(url), source=self._source
@@ -72,6 +75,15 @@ class GpuTransfer(WeightTransfer):
         for connection in self._connections.values():
             connection.shutdown()
         self._connections.clear()
+
+
+def _own_address(url: str) -> str:
+    """Return the IP address of this machine in the network through which it reaches `url`."""
+    host = urlsplit(url).hostname or "127.0.0.1"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, 1))  # chooses a route and sends nothing
+        address: str = probe.getsockname()[0]
+        return address
 
 
 class _Source:

@@ -38,7 +38,7 @@ class WeightTransfer(ABC):
         """Delete everything."""
 
 
-class _StoredTransfer(WeightTransfer):
+class StoredTransfer(WeightTransfer):
     """A transfer through a folder that the trainer and the servers share."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +56,7 @@ class _StoredTransfer(WeightTransfer):
         for path in self.folder.glob("version-*"):
             _delete(path)
 
-    def _write(self, tensors: Mapping[str, Any], path: Path) -> None:
+    def write(self, tensors: Mapping[str, Any], path: Path) -> None:
         """Write tensors to a safetensors file."""
         from safetensors.torch import save_file
 
@@ -67,7 +67,7 @@ class _StoredTransfer(WeightTransfer):
             raise StoreFailed(f"cannot write the weights for the vLLM servers to {path}: {err}") from err
 
 
-class FileTransfer(_StoredTransfer):
+class FileTransfer(StoredTransfer):
     """vLLM's weight-transfer interface with Palestra's backend, which reads safetensors files.
 
     The servers need `--worker-extension-cls palestra.engines.vllm.worker.PolicyWorker`.
@@ -76,7 +76,7 @@ class FileTransfer(_StoredTransfer):
     name = "files"
 
     def prepare(self, weights: Mapping[str, Any], version: int) -> None:
-        self._write(weights, self.path(version) / "model.safetensors")
+        self.write(weights, self.path(version) / "model.safetensors")
 
     async def apply(self, client: VLLMClient, version: int) -> None:
         path = self.path(version) / "model.safetensors"
@@ -85,7 +85,7 @@ class FileTransfer(_StoredTransfer):
         await client.control("/finish_weight_update")
 
 
-class ReloadTransfer(_StoredTransfer):
+class ReloadTransfer(StoredTransfer):
     """vLLM's `reload_weights`, for servers without Palestra's worker extension.
 
     In vLLM 0.32 for CPUs it leaves the output layer of a model with tied embeddings unchanged; the check after the
@@ -95,13 +95,13 @@ class ReloadTransfer(_StoredTransfer):
     name = "reload"
 
     def prepare(self, weights: Mapping[str, Any], version: int) -> None:
-        self._write(weights, self.path(version) / "model.safetensors")
+        self.write(weights, self.path(version) / "model.safetensors")
 
     async def apply(self, client: VLLMClient, version: int) -> None:
         await client.call_workers("reload_weights", weights_path=str(self.path(version).resolve()))
 
 
-class LoraTransfer(_StoredTransfer):
+class LoraTransfer(StoredTransfer):
     """Adapters loaded at run time. Every version has its own name, so that no other version's cached prefix is used."""
 
     name = "lora"
