@@ -25,7 +25,7 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed
 
 # Test the integrations with other frameworks, with the packages from PyPI, and update the table in docs/integrations.md. The packages need
 # 700 MB of disk space.
-test-frameworks: $(VENV)/.dev frameworks all-frameworks
+test-frameworks: $(VENV)/.dev frameworks all-frameworks openenv
 	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest tests/frameworks
 	$(BIN)/python -m tests.frameworks.frameworks
 
@@ -148,7 +148,7 @@ $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	touch $@
 
 # Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
-all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4 mlflow))
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow))
 
 HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 $(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
@@ -170,6 +170,7 @@ $(ALL_FRAMEWORKS)/verifiers-0.1/.installed: PACKAGES := verifiers==0.1.14 openai
 $(ALL_FRAMEWORKS)/verifiers-0.4/.installed: PACKAGES := verifiers==0.4.0 uv mcp==2.0.0 openai==2.54.0 jiter anthropic docstring-parser gepa \
 	loguru prime-pydantic-config prime-runs prime-sandboxes prime-tunnel prime-traces pyzmq renderers tenacity tomli-w aiofiles \
 	zstandard connectrpc==0.11.1 protobuf-py==0.1.1 protobuf-py-ext==0.1.1 pyqwest
+$(ALL_FRAMEWORKS)/openenv/.installed: PACKAGES := openenv==0.10.0
 $(ALL_FRAMEWORKS)/mlflow/.installed: PACKAGES := mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1 mako greenlet cachetools databricks-sdk \
 	gitpython gitdb smmap importlib_metadata==8.9.0 zipp opentelemetry-api opentelemetry-sdk opentelemetry-proto \
 	opentelemetry-semantic-conventions sqlparse

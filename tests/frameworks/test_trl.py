@@ -24,7 +24,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(*default_model("0.1M", seed=1), folder / "checkpoint")
 
 
-def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **options: Any) -> Any:
+def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, tasks: int = 4, **options: Any) -> Any:
     from trl import GRPOConfig, GRPOTrainer  # importing it takes seconds, which would slow down every test collection
 
     settings = {
@@ -47,7 +47,7 @@ def trainer_for(checkpoint: Path, folder: Path, rollout: Any, env: str, **option
         model=AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32),
         processing_class=AutoTokenizer.from_pretrained(checkpoint),
         reward_funcs=env_reward,
-        train_dataset=task_dataset(env, tasks=4),
+        train_dataset=task_dataset(env, tasks=tasks),
         rollout_func=rollout,
         args=GRPOConfig(**settings),
     )

@@ -259,6 +259,32 @@ sandbox.run("import time; time.sleep(300)")
     assert wait_until_gone(pids) == []
 
 
+def test_python_in_a_folder_that_was_given_with_parent_folders(tmp_path: Path) -> None:
+    """Check that the sandbox works if the interpreter's prefix contains `..`, as in environments of some tools."""
+    base = Path(sys.base_prefix)
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.symlink_to(Path(sys.executable).resolve())
+    home = base / ".." / base.name / "bin"
+    (tmp_path / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
+    code = """
+import sys
+from palestra.tools.sandbox import Sandbox
+assert ".." in sys.base_prefix, sys.base_prefix
+with Sandbox(workers=1) as sandbox:
+    print(sandbox.run("print(6 * 7)").stdout)
+"""
+    folders = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [str(python), "-c", code],
+        env={**os.environ, "PYTHONPATH": folders},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "42", done.stderr
+
+
 def test_a_sandbox_can_be_pickled(sandbox: Sandbox) -> None:
     copy = pickle.loads(pickle.dumps(sandbox))
     assert copy.limits == sandbox.limits

@@ -31,7 +31,7 @@ from palestra.server.protocols.openenv_messages import (
 )
 from palestra.server.protocols.openenv_pages import docs_page, openapi_document, web_page
 from palestra.server.protocols.openenv_socket import serve_openenv_websocket
-from palestra.server.protocols.openenv_tools import is_tool_action, tool_response
+from palestra.server.protocols.openenv_tools import is_tool_action, tool_response, with_data
 from palestra.server.protocols.protocol_session import (
     MAX_ENDED,
     ProtocolSession,
@@ -289,7 +289,7 @@ class OpenEnv:
         result = await env_tools.call_tool(session, env, params.get("name"), params.get("arguments"), "")
         if params.get("name") == "close":  # this tool does not trigger `on_end`
             self._drop_tool_session(owner, session.episode_id)
-        return result
+        return with_data(result)
 
     async def _create_tool_session(self, dispatcher: Dispatcher, owner: str, env: str) -> dict[str, Any]:
         name = token_hex(16)

@@ -22,7 +22,7 @@ from palestra.server.protocols.openenv_messages import (
     state_response,
     step_response,
 )
-from palestra.server.protocols.openenv_tools import is_tool_action, tool_response
+from palestra.server.protocols.openenv_tools import is_tool_action, tool_response, with_data
 from palestra.server.protocols.protocol_session import ProtocolSession, decode_json
 from palestra.server.request import Receive, RequestError, Send
 
@@ -119,7 +119,7 @@ class OpenEnvConnection:
                 raise env_tools.RpcError(env_tools.METHOD_NOT_FOUND, f"unknown method {str(method)[:60]!r}")
             name, arguments = params.get("name"), params.get("arguments")
             result = await env_tools.call_tool(self._session, self._env, name, arguments, "")
-            return env_tools.rpc_result(request_id, result)
+            return env_tools.rpc_result(request_id, with_data(result))
         except env_tools.RpcError as err:
             return env_tools.rpc_error(request_id, *err.args)
 

@@ -28,13 +28,18 @@ async def tool_response(session: ProtocolSession, env: str, data: dict[str, Any]
     except env_tools.RpcError as err:
         known = any(name == tool["name"] for tool in _TOOLS)
         return _failure(str(name), "invalid_args" if known else "tool_not_found", str(err.args[1]))
-    texts = [block["text"] for block in result["content"] if block["type"] == "text"]
+    result = with_data(result)
     if result["isError"]:
-        return _failure(str(name), "execution_error", "\n".join(texts))
+        return _failure(str(name), "execution_error", result["data"])
     values = result["structuredContent"]
     done = bool(values.get("terminated") or values.get("truncated"))
-    observation = {"tool_name": name, "result": {**result, "data": "\n".join(texts)}}
+    observation = {"tool_name": name, "result": result}
     return _response(observation, reward=values.get("reward"), done=done)
+
+
+def with_data(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of a tool call with its text in `data`, which OpenEnv's MCPToolClient returns to its caller."""
+    return {**result, "data": "\n".join(block["text"] for block in result["content"] if block["type"] == "text")}
 
 
 def _failure(name: str, kind: str, message: str) -> dict[str, Any]:

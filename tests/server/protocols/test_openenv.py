@@ -229,7 +229,7 @@ def test_tools_over_plain_http(server: Server) -> None:
         assert [tool["name"] for tool in rpc("tools/list").data["result"]["tools"]][:2] == ["reset", "step"]
         name = rpc("openenv/session/create").data["result"]["session_id"]
         started = rpc("tools/call", session_id=name, name="reset", arguments={"seed": 4}).data["result"]
-        assert started["content"][0]["text"] == "started 4"
+        assert started["content"][0]["text"] == started["data"] == "started 4"
         stepped = rpc("tools/call", session_id=name, name="step", arguments={"action": "end"}).data["result"]
         assert stepped["structuredContent"]["reward"] == 1.0
         assert rpc("tools/call", session_id="x", name="step", arguments={"action": "a"}).data["error"]["code"] == -32602
