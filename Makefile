@@ -35,7 +35,7 @@ test-agentgym: $(VENV)/.dev frameworks
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
 conformance: $(VENV)/.dev sandbox java browser forge
-	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py
+	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py tests/envs/webarena
 
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
 test-openapi: $(VENV)/.dev
@@ -148,7 +148,7 @@ $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	touch $@
 
 # Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
-all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow))
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
 
 HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 $(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
@@ -171,6 +171,11 @@ $(ALL_FRAMEWORKS)/verifiers-0.4/.installed: PACKAGES := verifiers==0.4.0 uv mcp=
 	loguru prime-pydantic-config prime-runs prime-sandboxes prime-tunnel prime-traces pyzmq renderers tenacity tomli-w aiofiles \
 	zstandard connectrpc==0.11.1 protobuf-py==0.1.1 protobuf-py-ext==0.1.1 pyqwest
 $(ALL_FRAMEWORKS)/openenv/.installed: PACKAGES := openenv==0.10.0
+$(ALL_FRAMEWORKS)/webarena/.installed: PACKAGES := libwebarena==0.0.5 webarena-verified==1.2.3 beautifulsoup4==4.14.2 compact-json==1.8.1 \
+	geocoder geographiclib==2.1 geopy==2.4.1 jsonpath-ng==1.7.0 pint==0.25 price-parser==0.5.0 pydantic==2.12.0 pydantic_core==2.41.1 \
+	pytimeparse2==1.7.1 thefuzz==0.22.1 unidecode==1.4.0 url-normalize==2.2.1 us==3.2.0 usaddress-scourgify==0.6.0 usaddress==0.5.16 \
+	word2number==1.1 annotated-types attrs decorator flexcache flexparser future jellyfish ply probableparsing python-crfsuite \
+	python-dateutil rapidfuzz ratelim six soupsieve typing-inspection typing_extensions wcwidth yaml-config importlib_resources
 $(ALL_FRAMEWORKS)/mlflow/.installed: PACKAGES := mlflow-skinny==3.17.2 sqlalchemy==2.1.8 alembic==1.20.1 mako greenlet cachetools databricks-sdk \
 	gitpython gitdb smmap importlib_metadata==8.9.0 zipp opentelemetry-api opentelemetry-sdk opentelemetry-proto \
 	opentelemetry-semantic-conventions sqlparse

@@ -60,13 +60,9 @@ class Context:
 
     def open_tab(self) -> Tab:
         """Open an empty tab and select it."""
-        params = {
-            "url": "about:blank",
-            "browserContextId": self.context_id,
-            "width": self.width,
-            "height": self.height,
-            "background": False,
-        }
+        params: dict[str, Any] = {"url": "about:blank", "browserContextId": self.context_id, "background": False}
+        if not self.tabs:  # the first tab opens a window, and only windows have a size
+            params |= {"width": self.width, "height": self.height}
         target = self.connection.call("Target.createTarget", params, timeout=SETUP_SECONDS)["targetId"]
         with self._arrived:  # the browser attaches to every new tab
             if not self._arrived.wait_for(lambda: any(_target(new) == target for new in self._new), SETUP_SECONDS):

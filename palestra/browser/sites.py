@@ -74,17 +74,18 @@ def _file(target: Path, changed: int) -> Response:  # noqa: ARG001  # a changed 
 
 
 class PortSite:
-    """An application that serves HTTP on a port of this machine."""
+    """An application that serves HTTP on a port of this machine, or of another one."""
 
     quick = False
 
-    def __init__(self, port: int, *, timeout: float = 30.0) -> None:
-        self.port = port
+    def __init__(self, port: int, *, host: str = "127.0.0.1", secure: bool = False, timeout: float = 30.0) -> None:
+        self.port, self.host, self.secure = port, host, secure
         self.timeout = timeout
 
     def respond(self, request: Request) -> Response:
         parts = urlsplit(request.url)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self.timeout)
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        connection = kind(self.host, self.port, timeout=self.timeout)
         try:
             path = parts.path or "/"
             connection.putrequest(

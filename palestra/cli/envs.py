@@ -32,6 +32,7 @@ FAMILIES = {  # family -> one line for the overview
     "search": "multi-hop questions, answered with a search engine",
     "miniwob": "small tasks on web pages in a real browser (needs Chromium)",
     "web": "tasks on generated sites, or on your own, in a real browser (needs Chromium)",
+    "webarena": "WebArena's tasks, on its sites, which you have to run (needs Chromium)",
 }
 PLAYERS = ("expert", "random", "echo", "constant")
 MIN_TASK = 20  # characters for the description of a task in a narrow terminal

@@ -19,6 +19,7 @@ SCIWORLD_ALL = "sciworld:All-v0"
 TEXTCRAFT_ALL = "textcraft:All-v0"
 WEBSHOP = "webshop:Shop-v0"
 WORDLE = "game:Wordle-v0-hard"  # words of five letters, as in AgentGym
+WEBARENA = "webarena:All-v0"
 # Number of the first question in each of SearchQA's test sets; the sets are numbered consecutively.
 SEARCH_SETS = (
     ("search:NQ", 0),
@@ -75,6 +76,11 @@ def webshop(ids: Sequence[str], number: int) -> Task:
     return spread([WEBSHOP] if WEBSHOP in ids else ids, number)._replace(kwargs=rules)
 
 
+def webarena(ids: Sequence[str], number: int) -> Task:
+    """Return WebArena's task `number` if `webarena:All-v0` is served."""
+    return Task(WEBARENA, 0, {"task": number}, {}) if WEBARENA in ids else spread(ids, number)
+
+
 def wordle(ids: Sequence[str], number: int) -> Task:
     """Return a game with AgentGym's six guesses; the number is the seed."""
     return spread(ids, number)._replace(kwargs={"max_turns": 6})
@@ -91,7 +97,7 @@ TASKS: dict[str, tuple[str, Callable[[Sequence[str], int], Task]]] = {
     "textcraft": ("textcraft:", textcraft),
     "sciworld": ("sciworld:", sciworld),
     "searchqa": ("search:", spread),
-    "webarena": ("web:", spread),
+    "webarena": ("web:", webarena),
     "webshop": ("webshop:", webshop),
     "wordle": (WORDLE, wordle),
     "sqlgym": ("sql:", sqlgym),
@@ -101,6 +107,8 @@ NUMBERED = ("babyai", "textcraft", "sciworld", "searchqa", "webshop")  # familie
 
 def family_envs(ids: Sequence[str], family: str) -> tuple[str, ...]:
     """Return the served environments of an AgentGym family, preferably those that need no downloads."""
+    if family == "webarena" and WEBARENA in ids:
+        return (WEBARENA,)
     served = [name for name in ids if name.startswith(TASKS[family][0])]
     available = [name for name in served if not get_spec(name).needs_data]
     return tuple(available or served)

@@ -32,6 +32,7 @@ CATALOGS: Mapping[str, str] = {  # family -> module that defines SPECS
     "search": "palestra.envs.deep_search.catalog",
     "miniwob": "palestra.envs.miniwob.catalog",
     "web": "palestra.envs.web.catalog",
+    "webarena": "palestra.envs.webarena.catalog",
 }
 EXTERNAL: Mapping[str, str] = {  # library -> adapter class, which is called with env=NAME
     "gymnasium": "palestra.envs.external.gymnasium:FromGymnasium",
@@ -43,6 +44,7 @@ _specs: dict[str, EnvSpec] = {}
 _makers: dict[str, Callable[..., Env]] = {}  # id -> registered callable or imported entry point
 _builtin: dict[str, EnvSpec] = {}  # specs from the catalogs, which every process can load
 _aliases: dict[str, str] = {}  # other names of built-in environments -> ids
+_resolvers: dict[str, Callable[[str], EnvSpec | None]] = {}  # family -> function for ids that are not listed
 _received: set[str] = set()  # ids received with a pickled EnvFactory from the process that registered them
 _loaded: set[str] = set()  # families whose catalog has been loaded
 _loaded_plugins: set[str] = set()  # names of entry points that have been loaded
@@ -163,6 +165,8 @@ def _load_catalog(family: str) -> None:
     for spec in catalog.SPECS:
         _specs[spec.id] = _builtin[spec.id] = spec
     _aliases.update(getattr(catalog, "ALIASES", {}))
+    if hasattr(catalog, "resolve"):
+        _resolvers[family] = catalog.resolve
 
 
 def _load_plugins(family: str | None = None) -> None:
@@ -226,6 +230,9 @@ def get_registered_spec(env_id: str) -> EnvSpec:
         family = _family_of(env_id)
         _load_catalog(family)
         env_id = _aliases.get(env_id, env_id)
+        resolved = _resolvers[family](env_id) if family in _resolvers else None
+        if resolved is not None:
+            return resolved
         if env_id not in _specs:
             _load_plugins(family)
         if env_id not in _specs:

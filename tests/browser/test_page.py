@@ -121,6 +121,9 @@ def test_navigation_and_tabs(page: Episode) -> None:
         do(page, "tab_focus [7]")
     do(page, "tab_focus [1]")
     assert do(page, "close_tab").startswith("Tab 0 (current): Shop\n")
+    assert do(page, "new_tab").startswith("Tab 0: Shop | Tab 1 (current): ")
+    assert do(page, "goto [http://shop.test/second.html]").startswith("Tab 0: Shop | Tab 1 (current): Second\n")
+    assert do(page, "close_tab").startswith("Tab 0 (current): Shop\n")
     query = number(page, "textbox", "Query")
     assert "?q=kayak" in do(page, f"type [{query}] [kayak] [1]")
 

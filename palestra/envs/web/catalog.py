@@ -40,12 +40,12 @@ SPECS = [
     _suite(
         "Forge-v0",
         "tickets, wiki, forum and code of a project on a forge (needs fossil)",
-        0.07,
+        0.03,
         0.0,
         0.08,
         sites="forge",
     ),
     _suite("Forge-v0-easy", "a project on a forge, level 1", 0.0, 0.0, 0.0, sites="forge", level=1),
-    _suite("Forge-v0-medium", "a project on a forge, level 2", 0.1, 0.0, 0.16, sites="forge", level=2),
+    _suite("Forge-v0-medium", "a project on a forge, level 2", 0.07, 0.0, 0.16, sites="forge", level=2),
     _suite("Forge-v0-hard", "a project on a forge, level 3", 0.0, 0.0, 0.0, sites="forge", level=3),
 ]

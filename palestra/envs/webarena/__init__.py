@@ -1,0 +1,1 @@
+"""WebArena's tasks, on the sites that the user runs."""
