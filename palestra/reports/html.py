@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from palestra.errors import StoreFailed
-from palestra.types import text_of
+from palestra.types import Observation
 
 if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
 
 STYLE = Path(__file__).with_name("page.css")
 LONGEST = 4000  # maximum characters displayed per message
+MAX_IMAGE_BYTES = 4_000_000  # per episode
+MEDIA_TYPES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 def whole_page(title: str, sections: Sequence[str]) -> str:
@@ -59,11 +62,12 @@ def episode(trajectory: Trajectory) -> str:
         f'<summary><b class="{"good" if trajectory.success else "bad"}">{ending}</b> {escape(trajectory.env_id)}, '
         f"seed {trajectory.seed}, {count} turn{'s' * (count != 1)}, return {trajectory.total_reward:g}</summary>"
     )
-    parts = []
+    parts, left = [], MAX_IMAGE_BYTES
     for turn in trajectory.turns:
-        parts.append(_message("env", text_of(turn.observation), ""))
-        parts.append(_message("agent", turn.action.text, f"{turn.reward:+g}" if turn.reward else ""))
-    parts.append(_message("env", text_of(trajectory.final_observation), ""))
+        shown, left = _observation(turn.observation, left)
+        parts.append(_message("env", shown, ""))
+        parts.append(_message("agent", _text(turn.action.text), f"{turn.reward:+g}" if turn.reward else ""))
+    parts.append(_message("env", _observation(trajectory.final_observation, left)[0], ""))
     return f"<details>{head}{''.join(parts)}</details>"
 
 
@@ -96,7 +100,41 @@ def replace_file(path: Path, data: bytes) -> Path:
     return path
 
 
-def _message(who: str, text: str, note: str) -> str:
-    shown = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+def media_type(image: bytes) -> str | None:
+    """Return the media type of an image, or None; only types that cannot contain scripts are known."""
+    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in MEDIA_TYPES.items() if image.startswith(start)), None)
+
+
+def image(content: bytes, kind: str) -> str:
+    """Render an image whose content is embedded in the page."""
+    source = f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    return f'<img alt="environment observation" style="max-width: 100%" src="{source}">'
+
+
+def _observation(observation: Observation, left: int) -> tuple[str, int]:
+    """Render texts and images, and return the number of bytes left for further images."""
+    if isinstance(observation, str):
+        return _text(observation), left
+    parts = []
+    for part in observation:
+        if part["type"] == "text":
+            parts.append(_text(part["text"]))
+            continue
+        kind = media_type(part["image"])
+        if kind is None or len(part["image"]) > left:
+            parts.append(_text("[image]"))
+        else:
+            parts.append(image(part["image"], kind))
+            left -= len(part["image"])
+    return "".join(parts), left
+
+
+def _text(text: str) -> str:
+    return f"<pre>{escape(text if len(text) <= LONGEST else text[:LONGEST] + ' ...')}</pre>"
+
+
+def _message(who: str, content: str, note: str) -> str:
     mark = f"<i>{escape(note)}</i>" if note else ""
-    return f'<div class="message {who}">{mark}<pre>{escape(shown)}</pre></div>'
+    return f'<div class="message {who}">{mark}{content}</div>'

@@ -9,9 +9,9 @@ from typing import Any
 
 from palestra.algorithms import returns_to_go
 from palestra.errors import ParsingFailed
+from palestra.reports.html import media_type
 from palestra.viewer.facts import outcome_of
 
-PICTURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 _SHOWN_SEPARATELY = frozenset(
     {"suffix", "tool_calls", "use_tool", "tools", "tool_form"}
 )  # keys of `info` that are displayed elsewhere on the page
@@ -65,11 +65,9 @@ def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
         raw = base64.b64decode(observation[part]["base64"])
     except (KeyError, TypeError, IndexError, binascii.Error) as err:
         raise ParsingFailed("no such image") from err
-    for magic, kind in PICTURES.items():
-        if raw.startswith(magic):
-            return raw, kind
-    if raw[:4] == b"RIFF" and raw[8:12] == b"WEBP":
-        return raw, "image/webp"
+    kind = media_type(raw)
+    if kind is not None:
+        return raw, kind
     raise ParsingFailed("unsupported image type; PNG, JPEG, GIF and WebP are supported")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 from palestra.errors import ParsingFailed
-from palestra.reports.html import table, utf8, whole_page
+from palestra.reports.html import image, table, utf8, whole_page
 from palestra.viewer.episode_json import picture
 
 LABELS = {"env": "environment", "tool": "tool", "agent": "agent"}
@@ -63,8 +62,7 @@ def _image(data: Mapping[str, Any], part: Mapping[str, Any]) -> str:
         body, kind = picture(data, part["turn"], part["part"])
     except ParsingFailed as err:
         return f"<pre>({escape(str(err))})</pre>"
-    source = f"data:{kind};base64,{base64.b64encode(body).decode()}"
-    return f'<img alt="environment observation" style="max-width: 100%" src="{source}">'
+    return image(body, kind)
 
 
 def _message(role: str, content: str, note: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import csv
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,10 @@ from palestra.errors import BadValue
 from palestra.evals import EvaluatedAgent, Evaluation, Suite, run_evaluation, suite_entry, write_report
 from palestra.evals.report import pass_chart, sample
 from palestra.evals.text import aligned, markdown, table_text
+from palestra.reports.html import MAX_IMAGE_BYTES, episode
 from palestra.reports.ranges import Range, draw
+from palestra.rollout.types import Trajectory, Turn
+from palestra.types import Action, Observation
 from tests.evals.players import GAME
 
 NASTY = "<script>alert(1)</script>"
@@ -115,3 +120,31 @@ def test_a_folder_without_a_summary(done: Evaluation, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes((done.folder / "run.json").read_bytes())
     with pytest.raises(BadValue, match=r"no summary\.json yet"):
         write_report(tmp_path)
+
+
+def test_images_in_observations_are_embedded() -> None:
+    png = b"\x89PNG\r\n\x1a\nsecret"
+    parts: Observation = [{"type": "text", "text": "The <page>:"}, {"type": "image", "image": png}]
+    large: Observation = [{"type": "image", "image": png + b"x" * MAX_IMAGE_BYTES}]
+    script: Observation = [{"type": "image", "image": b"<svg onload=alert(1)>"}]
+    rest: dict[str, Any] = {"reward": 0.0, "terminated": False, "truncated": False, "info": {}}
+    turns = tuple(
+        Turn(observation=seen, action=Action(text="click [1]"), agent_seconds=0.0, env_seconds=0.0, **rest)
+        for seen in (parts, large, script)
+    )
+    played = Trajectory(
+        env_id="web:Map-v0",
+        kwargs={},
+        seed=1,
+        group=0,
+        member=0,
+        turns=turns,
+        final_observation="The end.",
+        success=False,
+    )
+    page = episode(played)
+    assert page.count("<img ") == 1
+    assert base64.b64encode(png).decode() in page
+    assert page.count("<pre>[image]</pre>") == 2
+    assert "The &lt;page&gt;:" in page
+    assert "onload" not in page
