@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.warm_process import TEST_RUN
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # tests must not download anything
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test models are tiny, and tests run in parallel
@@ -117,6 +120,14 @@ def pytest_runtest_teardown() -> None:
     plugins = sys.modules.get("palestra.plugins")
     if plugins is not None:
         plugins._imported.clear()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Start the workers as forks of the warm process, which has already imported the large packages."""
+    os.environ[TEST_RUN] = str(os.getpid())
+    for spec in specs:
+        spec.python = shlex.join([sys.executable, str(HERE / "warm_worker.py")])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,7 +5,7 @@ The imports take several seconds of CPU time per process. `run` and `Popen` take
 Everything else is as in a new process: arguments, environment variables, working directory, standard streams, signals
 and exit code. Use `subprocess` in tests that check imports or process startup. If the imports start threads, as some
 builds of torch do, a fork would not be safe, and each program runs in a new process instead. The test processes of
-pytest-xdist share one warm process.
+pytest-xdist share one warm process, and are forks of it themselves (see warm_worker.py).
 """
 
 from __future__ import annotations
@@ -33,8 +33,20 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, TextIO, cast
 
-PRELOAD = ("matplotlib.backends.backend_agg", "matplotlib.figure", "palestra.cli", "palestra.evals")
+PRELOAD = (
+    "hypothesis",  # before numpy, whose random numbers it registers when imported
+    "datasets",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
+    "mcp",
+    "minigrid",
+    "palestra.cli",
+    "palestra.evals",
+    "peft",
+    "playwright.sync_api",
+)
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
+TEST_RUN = "PALESTRA_TEST_RUN"  # environment variable, the same in all processes of a test run
 _LOCK = threading.Lock()
 _RUN, _NEW_PROCESS = subprocess.run, subprocess.Popen  # tests replace the originals with the functions below
 
@@ -157,7 +169,7 @@ def _template() -> socket.socket | None:
 
     It ends when all test processes have closed their connections.
     """
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid())
+    run = os.environ.get(TEST_RUN) or str(os.getpid())
     address = f"\0palestra-warm-process-{run}"  # an abstract socket, which needs no file
     connection = socket.socket(socket.AF_UNIX)
     with socket.socket(socket.AF_UNIX) as listener, suppress(OSError):
