@@ -9,7 +9,7 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -49,6 +49,10 @@ test-docs: $(VENV)/.dev sandbox java
 test-ray: $(VENV)/.dev
 	PALESTRA_TEST_RAY=1 $(BIN)/python -m pytest tests/ray
 
+# Run every benchmark with small sizes, which shows that it works but measures nothing.
+test-benchmarks: $(VENV)/.dev sandbox java browser forge
+	PALESTRA_TEST_BENCHMARKS=1 $(BIN)/python -m pytest -n 2 tests/benchmarks
+
 # Run random schedules of faults for PALESTRA_CHAOS_SECONDS. Every round prints the seed that repeats it (PALESTRA_CHAOS_SEED).
 chaos: $(VENV)/.dev sandbox
 	PALESTRA_CHAOS_SECONDS=$${PALESTRA_CHAOS_SECONDS:-600} $(BIN)/python -m pytest -n 2 -rP tests/chaos
@@ -65,7 +69,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev sandbox java browser forge
+bench: test-benchmarks forge
 	$(BIN)/python benchmarks/env_step.py
 	$(BIN)/python benchmarks/hf_engine.py
 	$(BIN)/python benchmarks/rollout.py

@@ -41,7 +41,6 @@ HERE = Path(__file__).parent
 SLOW = frozenset((HERE / "slow_tests.txt").read_text().split())
 # Files with the longest tests, which start first, so that the other workers need not wait for them at the end
 FIRST = {
-    "benchmarks/test_rollout_benchmark.py",
     "cli/test_train.py",
     "engines/test_default_model.py",
     "test_docs.py",
@@ -55,9 +54,9 @@ TAUGHT = {
     "steps": 1,
     "episodes": 16,
     "group_size": 4,
-    "warm_start": 256,
+    "warm_start": 128,
     "warm_epochs": 3,
-    "warm_batch": 16,
+    "warm_batch": 8,
     "warm_lr": 1e-2,
     "lr": 1e-9,
     "eval_episodes": 8,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import palestra
 from palestra.conformance import Rate, invariants
 from palestra.conformance.check import _subject
 from palestra.conformance.recording import Recording, Subject
+from tests.warm_process import TEST_RUN
 
 # `make conformance` sets this variable, and then every id is checked in full.
 COMPLETE = os.environ.get("PALESTRA_CONFORMANCE") == "full"
@@ -46,6 +49,12 @@ def _is_main(env_id: str) -> bool:
 
 EVERY = [env_id for env_id in READY if COMPLETE or _is_main(env_id)]  # checked by test_every_env.py
 VARIANTS = [env_id for env_id in READY if not _is_main(env_id)]  # checked by test_variants.py
+
+
+def sample(ids: Sequence[str], count: int) -> list[str]:
+    """Return some of the ids, chosen at random in every run but always the same in CI; all in `make conformance`."""
+    rng = Random(0) if "CI" in os.environ else Random(os.environ.get(TEST_RUN))  # the same in all workers
+    return list(ids) if COMPLETE else sorted(rng.sample(list(ids), count))
 
 
 def notes_of(env_id: str) -> list[str]:

@@ -46,7 +46,7 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
         ),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
         (
-            {"reward_hook": "test-long-replies", "max_tokens": 16, "steps": 20, "cut_penalty": 0.0, **FREE},
+            {**FREE, "reward_hook": "test-long-replies", "max_tokens": 16, "lr": 3e-2, "cut_penalty": 0.0},
             "may favor longer text. Lower --max-tokens",
         ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
