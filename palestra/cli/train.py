@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\n{_interrupted(folder)}", file=sys.stderr)
         if holds_run(folder):
-            _report(folder)
+            _report(folder, picture=False)  # drawing takes seconds
         return EXIT_INTERRUPTED
     view.close()
     _report(folder, log=view.note)

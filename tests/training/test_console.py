@@ -171,7 +171,7 @@ def test_the_live_view_shows_the_running_phase_below_the_block() -> None:
         shown.update(2)
         view.note("a word in between")
         assert screen(out.getvalue())[-2] == "now       sampling ━━━━━━────── 2/4"
-    view.rows(ROWS)
+    view.close()
     width = shutil.get_terminal_size().columns - 1
     assert screen(out.getvalue()) == ["a word in between", *console.format_block(ROWS, CONFIG, width), ""]
 

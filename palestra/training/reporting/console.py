@@ -103,8 +103,10 @@ class Live:
         self._draw("")
 
     def close(self) -> None:
-        self._rows, self._height = (), 0
         self._phases.clear()
+        if self._height:
+            self._draw("")  # without the line of the last phase
+        self._rows, self._height = (), 0
 
     def begin(self, text: str, total: int | None) -> int:
         """Show a phase below the block and return its key."""
