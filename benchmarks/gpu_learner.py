@@ -8,6 +8,8 @@ meaningful timings.
            where N counts all parameters (tied embeddings once) and D all tokens
   ragged   the same for conversations with lengths between a quarter of the maximum and the maximum
   hf       forward and backward of the transformers model with its own loss, on padded micro-batches of the same size
+  trl      forward and backward of TRL's GRPO loss on padded micro-batches of 8 conversations (see trl_loss.py); not
+           measured by default, because it needs TRL
   exact    loss and gradient of the packed float32 step compared with the padded step
   memory   peak memory of a full fine-tuning step of the 4B shape, also with the optimizer's state in main memory
 """
@@ -33,6 +35,7 @@ from gpu_shapes import PEAK_FLOPS, SHAPES, make_model
 
 TURN = 256  # tokens per turn
 SECTIONS = ("step", "ragged", "hf", "exact", "memory")
+ALL_SECTIONS = (*SECTIONS, "trl")
 
 
 def make_learner(model: Any, args: argparse.Namespace, **options: Any) -> Any:
@@ -233,6 +236,27 @@ def run_shape(shape: str, args: argparse.Namespace, numbers: dict[str, Any]) -> 
                 numbers[f"hf {shape}"].append(measure_hf(model, count, length, args, recompute=bool(recompute)))
                 release(args.device)
         table(f"hf, {shape}", numbers[f"hf {shape}"])
+    if "trl" in args.sections:  # last, because TRL replaces the model's forward pass
+        run_trl(shape, model, cases, args, numbers)
+
+
+def run_trl(
+    shape: str, model: Any, cases: list[tuple[int, int]], args: argparse.Namespace, numbers: dict[str, Any]
+) -> None:
+    from trl_loss import measure_trl
+
+    rows = []
+    for count, length in cases:
+        for share in args.loss_shares:
+            times = measure_trl(model, count, length, share, args.runs, lambda: synchronize(args.device))
+            seconds, tokens = statistics.median(times[1:]), count * length
+            peak = 6 * parameters(model) * tokens / seconds / PEAK_FLOPS
+            rows.append({"conversations": count, "length": length, "loss_tokens": share, "seconds": seconds,
+                         "tokens_per_s": tokens / seconds, "share_of_peak": peak, "times": times})  # fmt: skip
+            print(rows[-1], flush=True)
+            release(args.device)
+    numbers[f"trl {shape}"] = rows
+    table(f"trl, {shape}", rows)
 
 
 def main() -> int:
@@ -240,7 +264,7 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--shapes", nargs="+", default=["0.6B", "1.7B"], choices=list(SHAPES))
-    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=SECTIONS)
+    parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=ALL_SECTIONS)
     parser.add_argument("--cases", nargs="+", default=["128x2048", "32x8192"], help="Number x length of conversations.")
     parser.add_argument("--loss-shares", type=float, nargs="+", default=[0.25, 1.0], help="Shares of sampled tokens.")
     parser.add_argument("--packing", nargs="+", default=["packed", "padded"], choices=("packed", "padded"))
@@ -261,7 +285,7 @@ def main() -> int:
         numbers["device"] = torch.cuda.get_device_name()
         torch.backends.cuda.enable_cudnn_sdp(False)  # as the engine does
     for shape in args.shapes:
-        if {"step", "ragged", "hf"} & set(args.sections):
+        if {"step", "ragged", "hf", "trl"} & set(args.sections):
             run_shape(shape, args, numbers)
             release(args.device)
         if args.out is not None:

@@ -25,20 +25,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from gpu_shapes import make_model
-
-from palestra.core import Wrapper
+from random_actions import RandomActions
 
 SAMPLING_LIMIT = 0.5  # seconds per step for the 1M shape
 EPISODES = {"tiny": 8, "1M": 1024, "135M": 512, "0.6B": 256, "1.7B": 128}  # per step
 MAX_TOKENS = {"tiny": 4, "1M": 4}  # per reply; 16 for the other shapes
-
-
-class RandomActions(Wrapper):
-    """Replace the replies of an untrained model with random actions."""
-
-    def before_step(self, action: str) -> str:
-        del action
-        return self.env.sample_random_action()
 
 
 def write_model(shape: str, folder: Path, device: str) -> None:
@@ -56,8 +47,11 @@ def write_model(shape: str, folder: Path, device: str) -> None:
 
 async def run_steps(trainer: Any, steps: int) -> list[dict[str, Any]]:
     """Run steps without evaluations and checkpoints, and return their metrics."""
-    async with trainer.engine:
-        return [await trainer.iteration(step) for step in range(steps)]
+    from palestra.rollout.heap import frozen_heap
+
+    with frozen_heap():  # as in `trainer.run`
+        async with trainer.engine, trainer.worker_processes():
+            return [await trainer.iteration(step) for step in range(steps)]
 
 
 def measure(shape: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -77,6 +71,7 @@ def measure(shape: str, args: argparse.Namespace, folder: Path) -> dict[str, Any
             "concurrency": episodes,
             "group_size": 1,
             "max_tokens": MAX_TOKENS.get(shape, 16),
+            "rollout_workers": args.rollout_workers,
             "token_budget": args.token_budget,
             "device": args.device,
             "steps": args.steps,
@@ -129,6 +124,9 @@ def main() -> int:
     parser.add_argument("--shapes", nargs="+", default=["1M", "135M", "0.6B", "1.7B"], choices=list(EPISODES))
     parser.add_argument("--steps", type=int, default=3, help="Number of steps; the first is a warm-up (default: 3).")
     parser.add_argument("--episodes", type=int, default=0, help="Episodes per step (default: depends on the shape).")
+    parser.add_argument(
+        "--rollout-workers", type=int, default=None, help="Processes that play episodes (default: the trainer's)."
+    )
     parser.add_argument("--token-budget", type=int, default=65_536, help="Tokens per micro-batch (default: 65,536).")
     parser.add_argument("--out", type=Path, default=None, help="Write all numbers to this JSON file.")
     args = parser.parse_args()

@@ -1,12 +1,15 @@
 """Measure the CPU time of rollouts outside the model per turn and per sampled token, compared with a bare loop.
 
-    python benchmarks/host_time.py [--episodes 256] [--rounds 5] [--json]
+    python benchmarks/host_time.py [--episodes 256] [--rounds 5] [--workers 0] [--json]
 
 On a GPU with a small model, rollouts are limited by Python. Here the device is replaced with a runner that replies
 immediately, so that only the host's work is measured: environments, agents, tokenizer, event loop and scheduler. The
 bare loop plays the same games with the same runner: it calls `env.step`, encodes each observation with the chat
 template's markup, appends ids to a list and decodes each reply, for all episodes at once and without trajectories. Both
 sides take turns in one process. The time per token is the difference between long and short replies.
+
+With `--workers N`, N processes play the episodes (`RolloutWorkers`), and the CPU time of the engine's process is also
+reported: it runs only the scheduler and passes messages.
 
 The exit code is 1 if Palestra takes more than LIMITS times the CPU time of the bare loop.
 """
@@ -35,7 +38,7 @@ from palestra.engines.default_model import default_model
 from palestra.engines.local.paged.layout import SAMPLED, SEED_LOW
 from palestra.engines.local.paged.runner import Flight, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
-from palestra.rollout import collect
+from palestra.rollout import RolloutWorkers, collect
 from palestra.seeding import child_seed
 
 GAME = "game:GuessTheNumber-v0-hard"
@@ -100,17 +103,32 @@ class InstantRunner:
 class Ours:
     """Plays with `collect`, a chat agent and a LocalEngine."""
 
-    def __init__(self, model: Any, tokenizer: Any, episodes: int, reply_tokens: int) -> None:
-        self._engine = LocalEngine(model, tokenizer=tokenizer, max_running=episodes, lockstep=True)
+    def __init__(self, model: Any, tokenizer: Any, episodes: int, reply_tokens: int, *, lockstep: bool = True) -> None:
+        self._engine = LocalEngine(model, tokenizer=tokenizer, max_running=episodes, lockstep=lockstep)
         runner: Any = InstantRunner(tokenizer, episodes, reply_tokens)
         self._engine._scheduler = PagedScheduler(runner, max_running=episodes, prefill_budget=65_536)
         self._agent = ChatAgent(self._engine, max_tokens=reply_tokens)
         self._episodes = episodes
+        self._pool: RolloutWorkers | None = None
+
+    async def start_workers(self, count: int) -> RolloutWorkers:
+        self._pool = await RolloutWorkers(self._engine, workers=count).__aenter__()
+        return self._pool
 
     async def play(self, seed: int) -> int:
         """Play the episodes and return the number of turns."""
         count = self._episodes
-        result = await collect(self._agent, GAME, episodes=count, concurrency=count, seed=seed, kwargs=KWARGS)
+        result = await collect(
+            self._agent,
+            GAME,
+            episodes=count,
+            concurrency=count,
+            seed=seed,
+            kwargs=KWARGS,
+            rollout_workers=self._pool or 0,
+        )
+        if result.failures:
+            raise RuntimeError(f"{len(result.failures)} episodes failed: {result.failures[0].failure}")
         return sum(len(trajectory.turns) for trajectory in result.trajectories)
 
 
@@ -147,12 +165,16 @@ class Bare:
         return turns
 
 
-async def measure(episodes: int, rounds: int) -> dict[str, Any]:
+async def measure(episodes: int, rounds: int, workers: int) -> dict[str, Any]:
     model, tokenizer = default_model("0.1M")
     sides: dict[tuple[str, int], Any] = {}
+    pools = []
     for tokens in (SHORT, LONG):
         sides["ours", tokens] = Ours(model, tokenizer, episodes, tokens)
         sides["bare", tokens] = Bare(tokenizer, episodes, tokens)
+        if workers:
+            side = sides["engine's process", tokens] = Ours(model, tokenizer, episodes, tokens, lockstep=False)
+            pools.append(await side.start_workers(workers))
     for side in sides.values():
         await side.play(0)  # warm up
     times: dict[tuple[str, int], list[float]] = {key: [] for key in sides}
@@ -162,8 +184,10 @@ async def measure(episodes: int, rounds: int) -> dict[str, Any]:
             started = process_time()
             turns = await side.play(seed)
             times[key].append((process_time() - started) / turns * 1e6)
+    for pool in pools:
+        await pool.aclose()
     report: dict[str, Any] = {}
-    for name in ("ours", "bare"):
+    for name in dict.fromkeys(name for name, _ in sides):
         per_turn = median(times[name, SHORT])
         longer = median(long - short for long, short in zip(times[name, LONG], times[name, SHORT], strict=True))
         report[name] = {"turn": per_turn, "token": longer / (LONG - SHORT)}
@@ -175,9 +199,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--episodes", type=int, default=256, help="Concurrent episodes (default: 256).")
     parser.add_argument("--rounds", type=int, default=5, help="Measurements per side (default: 5).")
+    parser.add_argument("--workers", type=int, default=0, help="Processes that play the episodes as well (default: 0).")
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
-    report = asyncio.run(measure(args.episodes, args.rounds))
+    report = asyncio.run(measure(args.episodes, args.rounds, args.workers))
     missed = [unit for unit, limit in LIMITS.items() if report["ratios"][unit] > limit]
     if args.json:
         print(json.dumps(report, indent=1))
@@ -185,6 +210,8 @@ def main() -> int:
         for unit, limit in LIMITS.items():
             ours, bare, ratio = report["ours"][unit], report["bare"][unit], report["ratios"][unit]
             print(f"CPU time per {unit}: {ours:.1f} us, bare loop {bare:.1f} us, ratio {ratio:.2f}, limit {limit:g}")
+        for unit, value in report.get("engine's process", {}).items():
+            print(f"CPU time of the engine's process with {args.workers} workers per {unit}: {value:.1f} us")
         print(f"MISSED  {', '.join(missed)}" if missed else "all limits are kept")
     return 1 if missed else 0
 

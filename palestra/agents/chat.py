@@ -96,6 +96,15 @@ class ChatAgent(Agent):
         if engine.tokenizer is not None:  # report invalid options now, not in the first episode
             self._resolve()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the settings; everything else depends on the engine."""
+        derived = {"window", "context", "_renderers", "_with_end", "_ready"}
+        return {name: value for name, value in self.__dict__.items() if name not in derived}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _renderers={}, _with_end=None, _ready=False)
+        self._resolve()
+
     async def ready(self) -> None:
         """Detect the engine's capabilities. Only the first call has an effect."""
         if not self._ready:

@@ -9,6 +9,7 @@ from palestra.rollout.samples import TrainingSample, to_samples
 from palestra.rollout.store import Writer, read
 from palestra.rollout.stream import Budget, Stream, stream
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
+from palestra.rollout.worker_pool import RolloutWorkers
 
 __all__ = [
     "Budget",
@@ -16,6 +17,7 @@ __all__ = [
     "Failure",
     "Progress",
     "RolloutResult",
+    "RolloutWorkers",
     "Stream",
     "Task",
     "TrainingSample",

@@ -245,15 +245,20 @@ class TaskFactories:
         self._source = source
         self._wrappers = tuple(wrappers)
         self._factories: dict[str, EnvFactory] = {}
+        self._last: tuple[str, Any, EnvFactory] | None = None  # name, keyword arguments and factory of the last task
 
     def of(self, task: Task) -> EnvFactory:
         """Return the environment factory for a task. Tasks that can share an environment have the same factory."""
+        last = self._last
+        if last is not None and last[1] is task.kwargs and last[0] == task.env_id:
+            return last[2]
         key = f"{task.env_id} {sorted(task.kwargs.items(), key=repr)!r}"
         factory = self._factories.get(key)
         if factory is None:
             source = task.env_id if self._source is None else self._source
             factory = EnvFactory.of(source, kwargs=task.kwargs, wrappers=self._wrappers)
             self._factories[key] = factory
+        self._last = task.env_id, task.kwargs, factory
         return factory
 
 

@@ -15,6 +15,8 @@ from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories
 from palestra.rollout.episode import failure_of, run_episode
 from palestra.rollout.heap import frozen_heap
 from palestra.rollout.types import Task, Trajectory
+from palestra.rollout.worker import EpisodeLimits
+from palestra.rollout.worker_pool import RolloutWorkers
 from palestra.seeding import child_seed, fresh_seed
 
 # An env name (id, module:Class or URL), a function that returns an env, a list of tasks, or an asynchronous iterator of
@@ -51,6 +53,9 @@ class RolloutOptions(TypedDict, total=False):
     reset_timeout: float | None  # maximum seconds per env reset, including its construction (default: step_timeout)
     fail_on_long_prompt: bool  # treat a first prompt that exceeds the context as a failure (default False)
     env_provider: EnvProvider  # replaces the four env options above; may be shared by rollouts; closed by the caller
+    # Number of processes that play episodes with an engine in this process, or a pool of such processes, which the
+    # caller closes (default 0: play in this process).
+    rollout_workers: int | RolloutWorkers
 
 
 class Stream:
@@ -82,6 +87,13 @@ class Stream:
         provider = options.get("env_provider")
         self._owns_provider = provider is None
         self._provider = _create_provider(options, self._num_slots) if provider is None else provider
+        self._workers, self._owns_workers = _rollout_workers(agent, options)
+        self._limits = EpisodeLimits(
+            call_timeout=self.call_timeout,
+            step_timeout=self._provider.step_timeout,
+            reset_timeout=self._provider.reset_timeout,
+            fail_on_long_prompt=self._fail_on_long_prompt,
+        )
         self._spent = {"episodes": 0, "turns": 0, "tokens": 0}
         self._consecutive_failures = 0
         self._timeout_reason: str | None = None
@@ -121,6 +133,8 @@ class Stream:
                 for task in background:
                     task.cancel()
                 await asyncio.gather(*background, return_exceptions=True)
+                if self._workers is not None and self._owns_workers:
+                    await self._workers.aclose()
                 if self._owns_provider:
                     await self._provider.aclose()
 
@@ -178,6 +192,15 @@ class Stream:
             attempt += 1
 
     async def _attempt(self, task: Task, attempt: int) -> Trajectory:
+        if self._workers is not None:
+            return await self._workers.play(
+                self.agent,
+                self._factories.of(task),
+                task,
+                limits=self._limits,
+                attempt=attempt,
+                cancel_reason=lambda: self._timeout_reason,
+            )
         try:
             env = await self._provider.acquire(self._factories.of(task))
         except UsageError:
@@ -253,6 +276,18 @@ def _tasks(env: EnvSource, options: RolloutOptions) -> list[Task]:
         for group in range(episodes // group_size)
         for member in range(group_size)
     ]
+
+
+def _rollout_workers(agent: Agent, options: RolloutOptions) -> tuple[RolloutWorkers | None, bool]:
+    """Return the worker processes that play the episodes, if any, and whether the stream must close them."""
+    workers = options.get("rollout_workers", 0)
+    if workers == 0:
+        return None, False
+    if options.get("env_backend", "inline") != "inline" or "env_provider" in options:
+        raise BadValue("rollout_workers run their environments themselves; remove env_backend and env_provider")
+    if isinstance(workers, RolloutWorkers):
+        return workers, False
+    return RolloutWorkers(getattr(agent, "engine", None), workers=workers), True
 
 
 def _create_provider(options: RolloutOptions, capacity: int) -> EnvProvider:

@@ -69,7 +69,7 @@ class AsyncTrainer(SyncTrainer):
     async def run(self) -> TrainingRun:
         self._batch_started = perf_counter()
         async with (
-            self._env_workers(),
+            self.worker_processes(),
             stream(self.agent(), self._tasks(), **self.rollout_options) as self._stream,
         ):
             return await super().run()

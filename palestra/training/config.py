@@ -79,6 +79,11 @@ class TrainConfig:
                     "is_correction='always' needs a temperature above 0, because importance weights compare the "
                     "probabilities of sampled tokens; use --temperature 1"
                 )
+        if sampling.rollout_workers and self.env.backend != "inline":
+            raise BadValue(
+                f"rollout_workers run the environments themselves; remove --env-backend {self.env.backend}, or use "
+                "--rollout-workers 0"
+            )
         if sampling.dynamic_sampling and sampling.group_size < 2:
             raise BadValue("dynamic_sampling compares the episodes of a group, so group_size must be at least 2")
         if sampling.oversampling > 1 and sampling.asynchronous:

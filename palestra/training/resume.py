@@ -20,6 +20,7 @@ CHANGEABLE = {
     ("env", "workers"),
     ("env", "step_timeout"),
     ("env", "reset_timeout"),
+    ("sampling", "rollout_workers"),
     ("sampling", "engine_url"),
     ("sampling", "engine_gpus"),
     ("sampling", "engine_servers"),

@@ -43,7 +43,7 @@ def make_engine(
             policy.sampler,
             tokenizer=policy.tokenizer,
             max_running=sampling.concurrency,
-            lockstep=lockstep and policy.device.type == "cpu",
+            lockstep=lockstep and policy.device.type == "cpu" and not sampling.rollout_workers,
             **(options | more),
         )
 

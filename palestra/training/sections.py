@@ -224,6 +224,13 @@ class SamplingConfig(Section):
         "Maximum age, in training steps, of the samples that an update trains on; used only with --asynchronous.",
         at_least=0,
     )
+    rollout_workers: int | None = option(
+        None,
+        "Number of processes that play episodes: agents and environments run in them, and the local engine in the "
+        "trainer's process; 0 plays in the trainer's process (default: on a GPU, one per 64 concurrent episodes and at "
+        "most 12, if the environments reply immediately and CPU cores are free; otherwise 0).",
+        at_least=0,
+    )
     retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)
     engine: str = option(
         "local",

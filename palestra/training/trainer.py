@@ -25,7 +25,7 @@ from palestra.agents import ChatAgent
 from palestra.errors import BadValue
 from palestra.folders import check_unused, error_record, locked
 from palestra.progress import phase
-from palestra.rollout import RolloutResult, Task, Writer, collect
+from palestra.rollout import RolloutResult, RolloutWorkers, Task, Writer, collect
 from palestra.rollout.collect import collect_groups
 from palestra.rollout.env_provider import EnvProvider, create_env_provider
 from palestra.rollout.heap import frozen_heap
@@ -44,6 +44,7 @@ from palestra.training.reporting.warnings import Warnings
 from palestra.training.resume import changed_settings
 from palestra.training.rollback import Rollback
 from palestra.training.rollout_metrics import rollout_metrics
+from palestra.training.rollout_workers import rollout_workers
 from palestra.training.run import TrainingRun
 from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
@@ -84,6 +85,7 @@ class Trainer(ABC):
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
         self._env_provider: EnvProvider | None = None
+        self._rollout_workers: RolloutWorkers | None = None
         self._agents: dict[bool, ChatAgent] = {}  # by whether the agent plays evaluation episodes
         try:
             self._set_up(resume)
@@ -159,7 +161,7 @@ class Trainer(ABC):
 
     async def _run_steps(self) -> None:
         steps = self.config.run.steps
-        async with self.engine, self._env_workers():
+        async with self.engine, self.worker_processes():
             if self.unpublished and not self.fresh:
                 await self.publish()
             if self.fresh:
@@ -187,26 +189,31 @@ class Trainer(ABC):
             self._agents.clear()
 
     @asynccontextmanager
-    async def _env_workers(self) -> AsyncIterator[None]:
-        """Keep the environment backend's workers running for the whole run."""
+    async def worker_processes(self) -> AsyncIterator[None]:
+        """Keep the processes that play episodes or run environments running for the whole run."""
         env, sampling = self.config.env, self.config.sampling
-        if env.backend == "inline" or self._env_provider is not None:
+        if self._env_provider is not None or self._rollout_workers is not None:  # already running
             yield
-            return
-        # In an asynchronous run, evaluation episodes run concurrently with training episodes.
-        capacity = sampling.concurrency * (2 if sampling.asynchronous else 1)
-        self._env_provider = create_env_provider(
-            env.backend,
-            capacity=capacity,
-            workers=env.workers or None,
-            step_timeout=env.step_timeout or None,
-            reset_timeout=env.reset_timeout or None,
-        )
-        try:
-            yield
-        finally:
-            await self._env_provider.aclose()
-            self._env_provider = None
+        elif env.backend == "inline":
+            async with rollout_workers(self.config, self.agent, self.engine, self.log) as self._rollout_workers:
+                try:
+                    yield
+                finally:
+                    self._rollout_workers = None
+        else:
+            self._env_provider = create_env_provider(
+                env.backend,
+                # In an asynchronous run, evaluation episodes run concurrently with training episodes.
+                capacity=sampling.concurrency * (2 if sampling.asynchronous else 1),
+                workers=env.workers or None,
+                step_timeout=env.step_timeout or None,
+                reset_timeout=env.reset_timeout or None,
+            )
+            try:
+                yield
+            finally:
+                await self._env_provider.aclose()
+                self._env_provider = None
 
     async def publish(self) -> dict[str, float]:
         """Make the engine use the current weights for sampling; return metrics of the check after the update."""
@@ -248,6 +255,8 @@ class Trainer(ABC):
         if self.config.env.schedule.stages:
             options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
         sampling = self.config.sampling
+        if self._rollout_workers is not None:
+            options["rollout_workers"] = self._rollout_workers
         # An episode without an action cannot be trained on.
         return {
             **options,

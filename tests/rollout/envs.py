@@ -47,3 +47,9 @@ class Counter(Env):
 
     def sample_random_action(self) -> str:
         return f"act {self.number} {self.turn}"
+
+
+class InlineCounter(Counter):
+    """Env whose steps run in the event loop."""
+
+    inline = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from palestra.agents import ChatAgent
+from palestra.engines import LocalEngine
+from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
 from palestra.rollout import read
 from palestra.training import train
 from palestra.training.config import TrainConfig
 from palestra.training.recipe import from_mapping
+from palestra.training.rollout_workers import _default_count
 
 torch.set_num_threads(1)
 
@@ -99,6 +104,41 @@ def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path)
     with pytest.raises(BadValue, match=r"different settings \(optimizer.lr\)"):
         train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
     assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), overwrite=True).rows
+
+
+def test_worker_processes_play_the_same_episodes(taught: str, tmp_path: Path) -> None:
+    episodes = []
+    for workers in (0, 1):
+        run = train(tiny(tmp_path / str(workers), steps=1, model=taught, rollout_workers=workers))
+        stored = sorted(read(run.folder / "trajectories" / "step-000000.jsonl.gz"), key=lambda t: (t.group, t.member))
+        episodes.append([[(turn.action.action_ids, turn.reward) for turn in t.turns] for t in stored])
+    assert episodes[0] == episodes[1]
+    assert len(episodes[0]) == 16
+
+
+def test_the_number_of_worker_processes_depends_on_the_device_the_environment_and_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    model, tokenizer = default_model("0.1M")
+    cores = 16
+    paged, native = (LocalEngine(model, tokenizer=tokenizer, device="cpu", runner=name) for name in ("paged", None))
+
+    def count(engine: LocalEngine = paged, **values: Any) -> int:
+        config = tiny(tmp_path, **{"concurrency": 1024, **values})
+        return _default_count(config, lambda: ChatAgent(engine), engine)
+
+    assert (count(), count(concurrency=512), count(concurrency=127)) == (12, 8, 0)
+    assert (
+        count(native) == count(env="math:Arithmetic-v0") == count(tools=("python",)) == count(env_backend="thread") == 0
+    )
+    assert count(wrappers=(lambda env: env,)) in (0, 12)  # 0 without cloudpickle
+    cores = 8
+    assert count() == 6
+    cores = 3
+    assert count() == 0
+    with pytest.raises(BadValue, match="remove --env-backend process"):
+        tiny(tmp_path, rollout_workers=2, env_backend="process")
 
 
 def test_a_run_folder_is_accepted_as_model(taught: str, tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from palestra.engines.base import Completion, PolicyEngine, Sampling, Weights
 from palestra.engines.local.admission import QUIET_ROUNDS, AdmissionGate
-from palestra.engines.stop_strings import StopStrings, cut, decoder
+from palestra.engines.local.waiters import FutureWaiter, Waiter, call_in_loop, notify, resolve
+from palestra.engines.reply_text import ReplyText
+from palestra.engines.stop_strings import StopStrings
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
 
@@ -23,11 +25,7 @@ if TYPE_CHECKING:
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
 SWITCH_INTERVAL = 0.0005  # Python's thread switch interval in seconds while the engine uses a GPU
-SHORT_REPLY = 32  # maximum number of tokens in a reply whose decoded text is cached
-MAX_TEXTS = 4096  # maximum number of cached texts
 LARGE_MODEL = 500_000_000  # number of parameters above which a few tokens keep a GPU busy
-
-Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class LocalEngine(PolicyEngine):
@@ -90,13 +88,12 @@ class LocalEngine(PolicyEngine):
         from palestra.engines.local.scheduler_selection import select_scheduler
 
         self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # their module imports torch
-        self._texts: dict[tuple[int, ...], str] = {}  # decoded texts of short replies
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )
-        self._stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
-        self._text_of = decoder(self.tokenizer)
-        self._all_stop_ids = lru_cache(maxsize=64)(self._stop_ids.union)
+        self.stop_ids = loading.stop_ids(self.model, self.tokenizer) if eos_ids is None else frozenset(eos_ids)
+        self._text = ReplyText(self.tokenizer)
+        self._all_stop_ids = lru_cache(maxsize=64)(self.stop_ids.union)
         self._vocabulary = loading.vocabulary_size(self.model)
         on_cpu = self._device.type == "cpu"
         size = self.model.num_parameters()
@@ -122,7 +119,8 @@ class LocalEngine(PolicyEngine):
         self._working = False  # the worker is in its loop, or about to enter it
         self._pauses = 0
         self._closed = False
-        self._stop_waiters: list[Waiter] = []  # tasks that wait for the worker to leave its loop
+        # Tasks that wait for the worker to leave its loop.
+        self._stop_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._computed_version = 0  # version of the weights that the cache was computed with
         self._lockstep = lockstep
         self._submitted = 0
@@ -154,12 +152,13 @@ class LocalEngine(PolicyEngine):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        request = self._make_request(list(prompt_ids), sampling, conversation, (loop, future))
-        self._submit(request)
+        waiter = FutureWaiter(loop, future)
+        request = self.make_request(list(prompt_ids), sampling, key=conversation, waiter=waiter)
+        self.submit([request])
         try:
             await future
         except asyncio.CancelledError:
-            self._scheduler.cancel(request)  # the worker drops the request before the next step
+            self.cancel(request)
             raise
         return self._completion(request)
 
@@ -227,9 +226,21 @@ class LocalEngine(PolicyEngine):
 
     # Methods that run in the event loop
 
-    def _make_request(
-        self, ids: list[int], sampling: Sampling, key: Hashable | None, waiter: Waiter
+    def make_request(
+        self,
+        ids: list[int],
+        sampling: Sampling,
+        *,
+        key: Hashable | None,
+        waiter: Waiter,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+        prompt_bytes: bytes | None = None,
     ) -> GenerationRequest:
+        """Return a request for `submit`. `max_tokens` and `seed` replace those in `sampling`.
+
+        `prompt_bytes` are the ids as 32-bit integers, if they are known.
+        """
         if not ids:
             raise BadValue("the prompt is empty; it must have at least one token")
         assert self.max_context is not None  # noqa: S101  set in the constructor
@@ -251,10 +262,12 @@ class LocalEngine(PolicyEngine):
                 ids,
                 sampling,
                 key=key,
-                max_length=min(len(ids) + sampling.max_tokens, self.max_context),
+                max_length=min(len(ids) + (max_tokens or sampling.max_tokens), self.max_context),
                 stop_ids=self._all_stop_ids(sampling.stop_ids),
                 waiter=waiter,
                 stop_strings=stop_strings,
+                seed=sampling.seed if seed is None else seed,
+                prompt_bytes=prompt_bytes,
             )
         except OverflowError:
             raise self._unknown_ids(ids) from None
@@ -262,51 +275,48 @@ class LocalEngine(PolicyEngine):
     def _unknown_ids(self, ids: list[int]) -> BadValue:
         return BadValue(f"prompt ids must be in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
 
+    def error_of(self, request: GenerationRequest) -> BadValue | EngineFailed | None:
+        """Return the error that ended a request; None if it has a reply."""
+        if request.error is None and request.finish is not None and request.version is not None:
+            return None
+        prompt = request.ids[: request.prompt_length]
+        if max(prompt) >= self._vocabulary:
+            return self._unknown_ids(prompt)
+        return EngineFailed(request.error or "the request ended without a result")
+
     def _completion(self, request: GenerationRequest) -> Completion:
-        if request.error is not None or request.finish is None or request.version is None:
-            prompt = request.ids[: request.prompt_length]
-            if max(prompt) >= self._vocabulary:
-                raise self._unknown_ids(prompt)
-            raise EngineFailed(request.error or "the request ended without a result")
+        error = self.error_of(request)
+        if error is not None:
+            raise error
+        assert request.finish is not None  # noqa: S101  there is no error
+        assert request.version is not None  # noqa: S101
         ids = request.ids[request.prompt_length :]
-        finish = request.finish
-        text_ids = ids[:-1] if ids[-1] in request.stop_ids else ids
-        text = self._decode(text_ids)
-        if request.sampling.stop:
-            text, stopped = cut(text, request.sampling.stop)
-            finish = "stop" if stopped else finish
+        text, stopped = self._text.read(ids, request.stop_ids, request.sampling.stop)
         return Completion(
             ids=ids,
             logprobs=request.logprobs,
             text=text,
-            finish=finish,
+            finish="stop" if stopped else request.finish,
             version=request.version,
             prompt_ids=request.ids[: request.prompt_length],
         )
 
-    def _decode(self, ids: list[int]) -> str:
-        """Decode a reply. The texts of short replies are cached, because in many environments they occur often."""
-        if self.tokenizer is None:
-            return ""
-        if len(ids) > SHORT_REPLY:
-            return self._text_of(ids)
-        key = tuple(ids)
-        text = self._texts.get(key)
-        if text is None:
-            if len(self._texts) >= MAX_TEXTS:
-                self._texts.clear()
-            text = self._texts[key] = self._text_of(ids)
-        return text
-
-    def _submit(self, request: GenerationRequest) -> None:
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Start requests; each one's waiter is called when it has finished."""
         with self._lock:
             if self._closed:
                 raise EngineFailed("the engine is closed")
-            self._inbox.append(request)
-            self._submitted += 1
+            self._inbox += requests
+            self._submitted += len(requests)
             if self._admission is not None:
-                self._admission.request_submitted(request.waiter[0], request.key)
+                for request in requests:
+                    if not request.waiter.remote:
+                        self._admission.request_submitted(request.waiter.loop, request.key)
             self._start()
+
+    def cancel(self, request: GenerationRequest) -> None:
+        """Drop a request before the next step; its waiter is not called unless it has already finished."""
+        self._scheduler.cancel(request)
 
     def _start(self) -> None:
         """Start the worker if there is work for it. The caller holds the lock."""
@@ -401,31 +411,19 @@ class LocalEngine(PolicyEngine):
         self._working = False
         waiters, self._stop_waiters = self._stop_waiters, []
         for loop, future in waiters:
-            _call(loop, _resolve, [future])
+            call_in_loop(loop, resolve, future)
 
     def _deliver(self, requests: list[GenerationRequest]) -> None:
-        """Wake the tasks waiting for requests that have finished; each task is woken in its own event loop."""
+        """Pass finished requests to their waiters; each waiter is called in its own event loop."""
         by_loop: dict[asyncio.AbstractEventLoop, list[GenerationRequest]] = {}
         for request in requests:
-            by_loop.setdefault(request.waiter[0], []).append(request)
+            by_loop.setdefault(request.waiter.loop, []).append(request)
         for loop, finished in by_loop.items():
             if self._admission is not None:
-                self._admission.requests_finished(loop, [request.key for request in finished])
-            _call(loop, _resolve, [request.waiter[1] for request in finished])
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Any, *arguments: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(function, *arguments)
-    except RuntimeError:
-        if not loop.is_closed():  # a closed loop has no waiting tasks
-            raise
-
-
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+                keys = [request.key for request in finished if not request.waiter.remote]
+                if keys:
+                    self._admission.requests_finished(loop, keys)
+            call_in_loop(loop, notify, finished)
 
 
 def _set_threads(threads: int | None) -> None:

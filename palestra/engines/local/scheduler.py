@@ -50,17 +50,20 @@ class GenerationRequest:
         stop_ids: frozenset[int],
         waiter: Any,
         stop_strings: StopStrings | None = None,
+        seed: int | None = None,
+        prompt_bytes: bytes | None = None,
     ) -> None:
         self.ids = ids  # prompt and reply; while the request runs, the newest tokens are in the batch's buffer
         self.prompt_length = len(ids)
-        self.prompt_bytes = array("I", ids).tobytes()  # the prompt as 32-bit integers; "I" is the fastest type
+        # The prompt as 32-bit integers; "I" is the fastest type.
+        self.prompt_bytes = array("I", ids).tobytes() if prompt_bytes is None else prompt_bytes
         self.sampling = sampling
         self.key = key  # key of the conversation
         self.max_length = max_length  # maximum length of prompt and reply together
         self.stop_ids = stop_ids
         self.waiter = waiter  # used by the engine to deliver the result
         self.stop_strings = stop_strings
-        self.seed = random.getrandbits(64) - 2**63 if sampling.seed is None else hash_seed(sampling.seed)
+        self.seed = random.getrandbits(64) - 2**63 if seed is None else hash_seed(seed)
         self.logprobs: list[float] = []
         self.version: int | None = None  # version of the weights that sampled the first token
         self.entry: CacheEntry | None = None
