@@ -26,7 +26,7 @@ from palestra.optional import require
 from palestra.registry import EnvFactory
 from palestra.rollout.episode import failure_of
 from palestra.rollout.packing import unpack_trajectory
-from palestra.rollout.types import Task, Trajectory
+from palestra.rollout.types import Failure, Task, Trajectory
 from palestra.rollout.worker import ENGINE, LANES, Commands, Episode, EpisodeLimits, Results, main
 from palestra.workers.wire import dump_factories
 from palestra.workers.worker_process import WorkerProcess, end_workers
@@ -59,6 +59,7 @@ class RolloutWorkers:
                 "outside this process, so start several processes with their own clients instead"
             )
         self.engine = engine
+        self._closed = False
         self._workers = [_Worker(engine) for _ in range(workers)]
         self._numbers = count()
         self._definitions: dict[Any, tuple[int, bytes]] = {}
@@ -73,7 +74,8 @@ class RolloutWorkers:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End all workers. Idempotent."""
+        """End all workers; episodes in progress fail. Idempotent."""
+        self._closed = True
         processes = [process for worker in self._workers if (process := worker.stop()) is not None]
         await asyncio.to_thread(end_workers, processes, CLOSE_SECONDS)
 
@@ -90,7 +92,10 @@ class RolloutWorkers:
         """Play one episode in the worker with the fewest episodes; see `run_episode`."""
         definitions = [self._agent(agent), self._factory(factory), self._limits(limits)]
         numbers = [definition[0] for definition in definitions]
+        lost = _WorkerLost("the rollout workers are closed")
         for _ in range(MAX_MOVES):
+            if self._closed:
+                break
             worker = min(self._workers, key=lambda worker: len(worker.episodes))
             number = next(self._numbers)
             episode = Episode(number, *numbers, task.seed, task.member, dict(task.options), attempt)
@@ -104,7 +109,7 @@ class RolloutWorkers:
                 worker.cancel(number, reason)
                 if reason is None:
                     raise
-                return await future  # the turns so far, with the reason as the failure
+                return await _cancelled_episode(future, task, attempt, reason)
         return Trajectory.of(task, attempt=attempt, failure=failure_of(lost, lost.boundary))
 
     def _agent(self, agent: Agent) -> tuple[int, bytes]:
@@ -122,6 +127,16 @@ class RolloutWorkers:
         if limits not in self._definitions:
             self._definitions[limits] = next(self._numbers), pickle.dumps(limits)
         return self._definitions[limits]
+
+
+async def _cancelled_episode(future: asyncio.Future[Trajectory], task: Task, attempt: int, reason: str) -> Trajectory:
+    """Return the turns of a cancelled episode, or none if its worker does not reply soon."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            return await future
+    except (TimeoutError, _WorkerLost):
+        failure = Failure(boundary="budget", kind="OutOfTime", message=reason)
+        return Trajectory.of(task, attempt=attempt, failure=failure)
 
 
 class _WorkerLost(InfrastructureError):
@@ -229,7 +244,7 @@ class _Worker:
         for number, data in results.finished:
             entry = self.episodes.pop(number, None)
             if entry is not None and not entry[2].done():
-                entry[2].set_result(unpack_trajectory(entry[0], data))
+                entry[2].set_result(_unpack(*entry[:2], data))
         for number, error in results.rejected:
             entry = self.episodes.pop(number, None)
             if entry is not None and not entry[2].done():
@@ -249,6 +264,14 @@ class _Worker:
                     future.set_result(Trajectory.of(task, attempt=attempt, failure=failure))
         self.stop(message)
         process.release()
+
+
+def _unpack(task: Task, attempt: int, data: bytes) -> Trajectory:
+    try:
+        return unpack_trajectory(task, data)
+    except Exception as err:  # noqa: BLE001  # an object of a class that this process cannot import
+        error = EnvFailed(f"the episode cannot be read in this process: {type(err).__name__}: {err}")
+        return Trajectory.of(task, attempt=attempt, failure=failure_of(error, "env"))
 
 
 class _AgentPickler(pickle.Pickler):
