@@ -293,18 +293,12 @@ def soak(device: str, requests: int, shape: str) -> dict[str, Any]:
 
 
 def measure_episodes(device: str, episodes: int) -> dict[str, Any]:
+    from random_actions import RandomActions
+
     from palestra.agents import ChatAgent
-    from palestra.core import Wrapper
     from palestra.engines import LocalEngine
     from palestra.engines.default_model import default_model
     from palestra.rollout import collect
-
-    class RandomActions(Wrapper):
-        """Replace the untrained model's replies, which would lose in the first turn, with random actions."""
-
-        def before_step(self, action: str) -> str:
-            del action
-            return self.env.sample_random_action()
 
     model, tokenizer = default_model("1M")
     model.to(device)

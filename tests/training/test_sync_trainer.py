@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,9 @@ from palestra.engines import LocalEngine
 from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
 from palestra.rollout import read
-from palestra.training import train
+from palestra.training import rollout_workers, train
 from palestra.training.config import TrainConfig
 from palestra.training.recipe import from_mapping
-from palestra.training.rollout_workers import _default_count
 
 torch.set_num_threads(1)
 
@@ -119,9 +117,7 @@ def test_worker_processes_play_the_same_episodes(taught: str, tmp_path: Path) ->
 def test_the_number_of_worker_processes_depends_on_the_device_the_environment_and_the_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     model, tokenizer = default_model("0.1M")
-    cores = 16
     paged = LocalEngine(model, tokenizer=tokenizer, device="cpu", runner="paged")
     native = LocalEngine(model, tokenizer=tokenizer, device="cpu")
     others: list[dict[str, Any]] = [
@@ -132,8 +128,10 @@ def test_the_number_of_worker_processes_depends_on_the_device_the_environment_an
 
     def count(engine: LocalEngine = paged, **values: Any) -> int:
         config = tiny(tmp_path, **{"concurrency": 1024, **values})
-        return _default_count(config, lambda: ChatAgent(engine), engine)
+        return rollout_workers._default_count(config, lambda: ChatAgent(engine), engine)
 
+    monkeypatch.setattr(rollout_workers, "_cores", lambda: cores)
+    cores = 16
     assert (count(), count(concurrency=512), count(concurrency=127)) == (12, 8, 0)
     assert [count(**values) for values in others] == [0, 0, 0]
     assert count(native) == 0
