@@ -256,9 +256,10 @@ def _train(config: TrainConfig, *, view: console.View, overwrite: bool, report: 
         for module in ("torch", "transformers"):
             require(module, extra="train")
         quiet_libraries()
-        from palestra.training.api import train, trainer_class
+        from palestra.training.api import train
+        from palestra.training.trainer_selection import trainer_class
 
-        trainer_class(config)
+        trainer_class(config)  # imports the trainer
     if config.model.trained:
         view.note(f"loading {config.model.name}")  # loading may include a download of several minutes
 
