@@ -30,7 +30,7 @@ test-frameworks: $(VENV)/.dev frameworks all-frameworks openenv
 	$(BIN)/python -m tests.frameworks.frameworks
 
 # Play episodes with AgentGym's own clients, from a checkout of https://github.com/WooooDyy/AgentGym: make test-agentgym AGENTGYM=FOLDER
-test-agentgym: $(VENV)/.dev frameworks
+test-agentgym: $(VENV)/.dev browser frameworks
 	PALESTRA_AGENTGYM=$(abspath $(AGENTGYM)) $(BIN)/python -m pytest tests/agentgym
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
