@@ -1,0 +1,48 @@
+"""Test that GRPO with a vLLM server learns a game, for models with tied and with separate embeddings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import palestra
+from tests.vllm.test_training import COMMON, check_steps, save_model
+
+TARGET = 0.9
+# The options are those of an untrained model; the folder of a model counts as trained.
+LEARNING: dict[str, Any] = {
+    **COMMON,
+    "episodes": 256,
+    "steps": 40,
+    "max_tokens": 6,
+    "optimizer": "muon",
+    "lr": 1e-2,
+    "max_grad_norm": 0.3,
+    "minibatches": 8,
+    "gamma": 0.9,
+    "entropy": 0.003,
+    "entropy_floor": 0.3,
+    "cut_penalty": 0.1,
+    "warm_player": "expert",
+    "eval_every": 2,
+    "eval_episodes": 256,
+    "target": TARGET,
+    "threads": 1,
+}
+
+
+# The expert's games teach the format of the replies and a part of the strategy: usually the first three guesses, with
+# which 7 of the 10 numbers are found. GRPO has to improve the others.
+@pytest.mark.parametrize(("tied", "games"), [(True, 208), (False, 288)], ids=["tied", "untied"])
+def test_grpo_reaches_the_target(tmp_path: Path, tied: bool, games: int) -> None:
+    model = save_model(tmp_path / "model", tied=tied)
+    run = palestra.train(**LEARNING, warm_start=games, model=model, out=str(tmp_path / "run"), progress=False)
+    rates = [round(rate, 3) for rate in run.evaluations]
+    print(f"success on held-out games, {'tied' if tied else 'untied'}: {rates}")
+    assert rates[0] < 0.87, rates
+    assert rates[-1] >= TARGET, rates
+    assert run.final_success is not None
+    assert run.final_success >= TARGET - 0.05, rates
+    check_steps(tmp_path / "run", len([row for row in run.rows if row["step"] >= 0]))
