@@ -39,6 +39,7 @@ SETTINGS: dict[str, Any] = {  # settings for a small model that has learned the 
     "kl_backtrack": 0.1,
     "warm_batch": 32,
     "warm_lr": 1.2e-2,
+    "warm_beta": 0.0,  # RL starts from a policy that plays at random
     "rollback": 0.0,  # all variants train for the same number of steps from their own weights
     "eval_every": 5,
     "save_every": 1000,

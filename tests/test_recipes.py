@@ -82,7 +82,7 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
     assert rows
     page = tmp_path / "experiments.md"
     page.write_text(module["PAGE"].read_text())
-    module["write_page"](page, module["table"](rows))
+    module["write_page"](page, module["tables"](rows))
     assert page.read_text() == module["PAGE"].read_text(), "run: python recipes/papers/stability.py --table"
     for game in module["GAMES"]:
         config = from_mapping(module["settings_of"](game, 101, gpu=False, given={}))

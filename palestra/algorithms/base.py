@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from palestra.algorithms.episode import Advantages, Episode
+from palestra.algorithms.episode import Advantages, Episode, early_share
 from palestra.algorithms.importance import ImportanceOptions
 from palestra.algorithms.importance import Level as ImportanceLevel
 from palestra.algorithms.options import Aggregate, KLEstimator, LossOptions, check_options, option
@@ -89,6 +89,15 @@ class PolicyGradientConfig(AlgorithmConfig):
         at_least=0,
         at_most=1,
     )
+    gamma_dense: float = option(
+        1.0,
+        "Discount factor if all rewards are paid before the last turn, as with partial credit; the discount factor "
+        "moves from --gamma to this value with the share of the positive rewards that are paid before the last turn. "
+        "It has no effect if it is higher than --gamma, and algorithms with a critic do not use it.",
+        untrained=0.3,
+        at_least=0,
+        at_most=1,
+    )
     clip_low: float = option(
         0.2,
         "Lower clipping range: the probability ratio is clipped at 1 minus this value; 1 disables the lower clip.",
@@ -141,12 +150,14 @@ class PolicyGradientConfig(AlgorithmConfig):
         "Target KL per token between the policies before and after a training step: the adaptive learning rate aims at "
         "this value, and the step's remaining minibatches are skipped once it is exceeded. The value shrinks in "
         "proportion to the policy's entropy; 0 disables both.",
+        untrained=0.03,
         at_least=0,
     )
     kl_backtrack: float = option(
         0.03,
         "Scale back or undo a training step if the KL per token between the policies before and after it exceeds this "
         "value. The value shrinks in proportion to the policy's entropy; 0 disables the check.",
+        untrained=0.06,
         at_least=0,
     )
     max_kl: float = option(
@@ -156,7 +167,7 @@ class PolicyGradientConfig(AlgorithmConfig):
         at_least=0,
     )
     entropy: float = option(
-        0.0, "Coefficient of the entropy bonus; raise it if the policy stops exploring too early.", untrained=0.003
+        0.0, "Coefficient of the entropy bonus; raise it if the policy stops exploring too early.", untrained=0.01
     )
     entropy_target: float = option(
         0.0,
@@ -244,6 +255,15 @@ class PolicyGradientConfig(AlgorithmConfig):
         """Discount factor per turn; 1 if it is not set and the model is not known."""
         gamma: float | None = self.gamma
         return 1.0 if gamma is None else gamma
+
+    def discount_of(self, episodes: Sequence[Episode]) -> float:
+        """Return the discount factor per turn for a batch, which depends on how early its rewards are paid.
+
+        The more rewards follow a turn directly, the more of the variance in its return comes from later turns.
+        """
+        dense: float | None = self.gamma_dense
+        gamma = self.discount
+        return gamma if dense is None else gamma - max(0.0, gamma - dense) * early_share(episodes)
 
     @property
     def kl_in_reward(self) -> float:

@@ -47,7 +47,7 @@ class Distill(PolicyGradient[DistillConfig]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         rewards, metrics = normalize(returns, env_keys(episodes, True), scale=True, weights=weights_of(episodes))
         advantages = []
         for episode, row in zip(episodes, rewards, strict=True):

@@ -167,6 +167,13 @@ def penalize_cut_replies(trajectories: Sequence[Trajectory], penalty: float) -> 
     return [replace(trajectory, turns=tuple(map(penalized, trajectory.turns))) for trajectory in trajectories]
 
 
+def early_share(episodes: Sequence[Episode]) -> float:
+    """Return the share of all positive rewards that are paid before the last turn of their episode; 0 if none is."""
+    total = sum(max(0.0, reward) for episode in episodes for reward in episode.rewards)
+    early = sum(max(0.0, reward) for episode in episodes for reward in episode.rewards[:-1])
+    return early / total if total > 0 else 0.0
+
+
 def returns_to_go(rewards: Sequence[float], gamma: float = 1.0) -> list[float]:
     """Return G_t = r_t + gamma G_{t+1} for every turn t."""
     if not 0 <= gamma <= 1:

@@ -49,7 +49,7 @@ class GiGPO(GroupRelative[GiGPOConfig]):
             if episode.observations is None:
                 raise BadValue(f"{episode.label}: GiGPO needs `observations`, one fingerprint per turn")
             keys += [(episode.task, observation) for observation in episode.observations]
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         rows = [[value] for row in returns for value in row]
         weights = [episode.weight for episode in episodes for _ in episode.rewards]
         steps, _ = normalize(rows, keys, scale=scale, weights=weights)

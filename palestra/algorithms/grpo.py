@@ -38,7 +38,7 @@ class GroupRelative(PolicyGradient[R]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         totals = [row[0] for row in returns]
         return group_advantages(type(self).__name__, config, episodes, totals, scale=config.normalize == "std")
 

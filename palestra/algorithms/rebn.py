@@ -41,7 +41,7 @@ class ReBN(PolicyGradient[ReBNConfig]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         keys = env_keys(episodes, config.normalize_per_env)
         if not config.normalize_per_turn:
             advantages, metrics = normalize(returns, keys, scale=True, weights=weights_of(episodes))

@@ -35,7 +35,7 @@ class Reinforce(PolicyGradient[ReinforceConfig]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         if not config.baseline:
             return Advantages(advantages=returns)
         advantages, metrics = normalize(

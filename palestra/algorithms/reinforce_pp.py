@@ -32,7 +32,7 @@ class ReinforcePP(PolicyGradient[ReinforcePPConfig]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         advantages, metrics = normalize(
             returns, env_keys(episodes, config.normalize_per_env), scale=True, weights=weights_of(episodes)
         )

@@ -36,7 +36,7 @@ class ReinforcePPBaseline(PolicyGradient[ReinforcePPBaselineConfig]):
 
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         result = group_advantages("REINFORCE++-baseline", config, episodes, [row[0] for row in returns], scale=False)
         keys = env_keys(episodes, config.normalize_per_env)
         kept = result.kept

@@ -31,7 +31,7 @@ class RLOO(PolicyGradient[RLOOConfig]):
     def advantages(self, episodes: Sequence[Episode]) -> Advantages:
         config = self.config
         sizes = group_sizes("RLOO", episodes, config.singleton)
-        returns = turn_returns(episodes, gamma=config.discount, kl_coef=config.kl_in_reward)
+        returns = turn_returns(episodes, gamma=config.discount_of(episodes), kl_coef=config.kl_in_reward)
         totals = [row[0] for row in returns]
         rows, keys = [[total] for total in totals], [episode.task for episode in episodes]
         centered, metrics = normalize(rows, keys, scale=False, weights=weights_of(episodes))

@@ -102,7 +102,7 @@ async def run_episode(
             info = {**step.info, "reward": reward}  # `Reflection` uses the reward
             if step.terminated or step.truncated:
                 success = bool(info.get("success", step.terminated and reward > 0))
-                if not step.terminated:
+                if session.reads_end or not step.terminated:
                     final_prompt = session.next_prompt(observation, info)
         failure = None
     except (Exception, SystemExit) as err:  # noqa: BLE001  # recorded in the trajectory

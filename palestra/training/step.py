@@ -70,6 +70,7 @@ def reinforcement_step(
     entropy, success = _entropy_and_success(learner, samples, trajectories)
     adaptive.observe_entropy(entropy, success, limits)
     metrics |= {**advantages.metrics, "signal": float(advantages.signal), "lr": learner.policy_rate(step)}
+    metrics["gamma"] = limits.discount if learner.policy.critic is not None else limits.discount_of(episodes)
     if not advantages.signal:
         return metrics  # all advantages are zero, so the gradient would be zero
     first = sum(map(len, shards[: learner.distributed.rank]))
@@ -206,7 +207,18 @@ def cloning_step(
 
     With `observations`, the loss also includes the tokens in observations, with weight 1.
     """
-    samples = to_batch(trajectories)
+    return clone_samples(learner, to_batch(trajectories), weights, lr, observations=observations)
+
+
+def clone_samples(
+    learner: Learner,
+    samples: Sequence[TrainingSample],
+    weights: Sequence[Sequence[float]],
+    lr: float,
+    *,
+    observations: bool = False,
+) -> dict[str, float]:
+    """Make a behavior-cloning update on samples; `weights` has one list per episode, with one number per turn."""
     if observations:
         samples = with_observations(samples)
     batches = learner.micro_batches(learner.distributed.shard(samples))

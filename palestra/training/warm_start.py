@@ -1,25 +1,40 @@
-"""Warm start before RL: clone a scripted player's behavior to teach an untrained model the action format."""
+"""Warm start before RL: clone a scripted player's behavior to teach an untrained model the action format.
+
+The model also learns to predict the observations, including the last one of each episode, which often states the
+solution. In the last epoch, the random player's actions are weighted by their returns (advantage-weighted regression),
+so that the model also learns which of them are better than chance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from palestra.agents import AgentSettings, ChatAgent, FullHistory, Summary
 from palestra.agents.base import Agent, AgentSession
+from palestra.algorithms.base import PolicyGradient
+from palestra.algorithms.episode import Episode
+from palestra.algorithms.hooks import with_hook_rewards
+from palestra.algorithms.rebn import ReBN
 from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.scripted import ScriptedEngine
 from palestra.progress import Phase, phase
 from palestra.registry import with_split
 from palestra.rollout import Task, collect
+from palestra.rollout.samples import TrainingSample, to_samples
+from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
 from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
-from palestra.training.step import cloning_step
+from palestra.training.step import clone_samples
 from palestra.types import Action, Observation
+
+CHUNK = 500  # number of episodes that are played before their samples replace them, which need less memory
+MAX_WEIGHT = 20.0  # largest weight of an action
 
 
 class Demonstrator(Agent):
@@ -48,12 +63,17 @@ class Demonstrator(Agent):
 
 
 class _Demonstration(AgentSession):
+    reads_end = True
+
     def __init__(self, inner: AgentSession, scripts: dict[Any, Callable[[Any], str]]) -> None:
         self._inner = inner
         self._scripts = scripts
 
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
         return await self._inner.act(observation, info)
+
+    def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
+        return self._inner.next_prompt(observation, info)
 
     def close(self) -> None:
         self._scripts.pop(self._inner, None)
@@ -63,7 +83,7 @@ class _Demonstration(AgentSession):
 async def warm_start(
     learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
 ) -> int:
-    """Train on a scripted player's episodes; the random player teaches the action format but no strategy.
+    """Train on a scripted player's episodes.
 
     Returns the number of tokens in the longest reply of these episodes, or 0 if there is no warm start.
     """
@@ -91,26 +111,74 @@ async def warm_start(
         for i in range(count)
         for name in rng.choices(names, weights)
     ]
-    with phase("warm start: playing episodes", count) as shown:
-        result = await collect(player, tasks, concurrency=64, on_trajectory=shown.count, **rollout_options)
     method = "expert_action" if options.player == "expert" else "sample_random_action"
     hint = f". Check {method} of the environment, or use --warm-start 0"
-    check_finished(result, f"the {options.player} player of the warm start", hint=hint)
+    samples: list[list[TrainingSample]] = []  # of each episode
+    episodes: list[Episode] = []
+    longest = 0
+    with phase("warm start: playing episodes", count) as shown:
+        for first in range(0, count, CHUNK):
+            part = tasks[first : first + CHUNK]
+            result = await collect(player, part, concurrency=64, on_trajectory=shown.count, **rollout_options)
+            if not samples or result.stopped is not None:
+                check_finished(result, f"the {options.player} player of the warm start", hint=hint)
+            samples += [samples_with_end(t, len(samples) + i) for i, t in enumerate(result.trajectories)]
+            episodes += [Episode.from_trajectory(t) for t in rewarded(config, result.trajectories)]
+            calls = [call for t in result.trajectories for turn in t.turns for call in turn.action.calls]
+            longest = max([longest, *(len(call.ids) for call in calls)])
+    turn_weights = [[1.0] * len(episode.rewards) for episode in episodes]
     loss = 0.0
-    total = options.epochs * -(-len(result.trajectories) // options.batch)
+    total = options.epochs * -(-len(samples) // options.batch)
     done = 0
     shown = Phase("warm start: learning", total)
-    for _ in range(options.epochs):
-        order = list(range(len(result.trajectories)))
+    for epoch in range(options.epochs):
+        if epoch + 1 == options.epochs:
+            turn_weights = action_weights(config, episodes)
+        order = list(range(len(samples)))
         rng.shuffle(order)
         for start in range(0, len(order), options.batch):
-            part = [result.trajectories[i] for i in order[start : start + options.batch]]
+            batch = [sample for i in order[start : start + options.batch] for sample in samples[i]]
             lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
-            turn_weights = [[1.0] * len(trajectory.turns) for trajectory in part]
-            loss = cloning_step(learner, part, turn_weights, lr, observations=options.observations)["loss"]
+            loss = clone_samples(learner, batch, turn_weights, lr, observations=options.observations)["loss"]
             done += 1
             shown.update(done)
     shown.end()
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
-    log(f"warm start: cloned {len(result.trajectories)} episodes of the {options.player} player, loss {loss:.3f}")
-    return max(len(call.ids) for t in result.trajectories for turn in t.turns for call in turn.action.calls)
+    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player, loss {loss:.3f}")
+    return longest
+
+
+def samples_with_end(trajectory: Trajectory, episode: int) -> list[TrainingSample]:
+    """Return a trajectory's samples; the last one also contains the observation after the last action, if it fits."""
+    samples = to_samples(trajectory, episode)
+    last, prompt = samples[-1], list(trajectory.final_prompt)
+    if prompt[: len(last)] == last.ids:
+        rest = prompt[len(last) :]
+        last.ids.extend(rest)
+        last.mask.extend([0] * len(rest))
+        last.logprobs.extend([0.0] * len(rest))
+        last.turn_index.extend([-1] * len(rest))
+    return samples
+
+
+def rewarded(config: TrainConfig, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Return the trajectories with rewards from the algorithm's reward hook, if it has one."""
+    algorithm = config.algorithm
+    hook = algorithm.config.reward_hook if isinstance(algorithm, PolicyGradient) else ""
+    return with_hook_rewards(hook, trajectories)
+
+
+def action_weights(config: TrainConfig, episodes: Sequence[Episode]) -> list[list[float]]:
+    """Return the weight of each turn: exp(A / beta), where A is its return, normalized per turn number, as in ReBN.
+
+    The weights have a mean of 1. The expert's actions have the weight 1, and so have all actions if `beta` is 0.
+    """
+    options, algorithm = config.warm_start, config.algorithm
+    if not options.beta or options.player == "expert":
+        return [[1.0] * len(episode.rewards) for episode in episodes]
+    gamma = algorithm.config.discount_of(episodes) if isinstance(algorithm, PolicyGradient) else 1.0
+    advantages = ReBN(gamma=gamma, normalize_per_turn=True).advantages(episodes).advantages
+    limit = math.log(MAX_WEIGHT)
+    weights = [[math.exp(min(limit, advantage / options.beta)) for advantage in row] for row in advantages]
+    mean = sum(map(sum, weights)) / sum(map(len, weights))
+    return [[weight / mean for weight in row] for row in weights]

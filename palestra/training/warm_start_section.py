@@ -38,8 +38,17 @@ class WarmStartConfig(Section):
     )
     player: Literal["random", "expert"] = option(
         "random",
-        "Scripted player to imitate in the warm start: 'random' teaches only the action format, 'expert' also "
-        "teaches the strategy.",
+        "Scripted player to imitate in the warm start: 'random' teaches the action format and, with --warm-beta, which "
+        "actions are better than chance; 'expert' teaches its strategy.",
         flag="warm_player",
         choices=("random", "expert"),
+    )
+    beta: float = option(
+        0.0,
+        "Temperature of advantage-weighted regression in the last epoch of the warm start: the weight of a random "
+        "player's action is proportional to exp(A / beta), at most 20, where A is its normalized return. Lower values "
+        "favor actions with high returns more; 0 gives all actions the same weight.",
+        flag="warm_beta",
+        untrained=1.0,
+        at_least=0,
     )

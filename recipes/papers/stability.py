@@ -168,6 +168,11 @@ def _value(text: str) -> Any:
         return text
 
 
+def tables(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return both tables for the documentation."""
+    return f"{summary(rows)}\n\nAll runs:\n\n{table(rows)}"
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per run."""
     names = (
@@ -199,8 +204,50 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table with one line per game: the runs with the current defaults and the seeds in `SEEDS`.
+
+    If a seed was run again, because its first run was stopped, only the longer run counts.
+    """
+    lines = [
+        "| game | target reached | steps | s | final, lowest | lowest later | stopped before: best, at step |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for game in GAMES:
+        runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]
+        longest = {r["seed"]: r for r in sorted(runs, key=lambda r: (r["reached"] is not None, r["steps"]))}
+        reached = [r for r in longest.values() if r["reached"]]
+        others = [longest[seed] for seed in sorted(longest) if not longest[seed]["reached"]]
+        later = [s for r in reached for step, s in r["success"] if step > r["reached"]]
+        finals = [r["final"] for r in reached if r["final"] is not None]
+        cells = [
+            game,
+            f"{len(reached)} of {len(longest)}" if longest else "not run yet",
+            _range([r["reached"] for r in reached]),
+            _range([r["seconds"] for r in reached]),
+            f"{min(finals):.1%}" if finals else "",
+            f"{min(later):.1%}" if later else "",
+            "; ".join(_unfinished(r) for r in others),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _unfinished(row: Mapping[str, Any]) -> str:
+    if not row["success"]:
+        return f"{row['seed']}: in the warm start"
+    step, success = max(row["success"], key=lambda pair: (pair[1], pair[0]))
+    return f"{row['seed']}: {success:.1%}, {step}"
+
+
+def _range(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return ""
+    return f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else str(numbers[0])
+
+
 def write_page(path: Path, text: str) -> None:
-    """Replace the table between the markers in the documentation."""
+    """Replace the tables between the markers in the documentation."""
     start, end = "<!-- stability: start -->\n", "<!-- stability: end -->"
     page = path.read_text()
     head, _, rest = page.partition(start)
@@ -224,10 +271,10 @@ def main() -> None:
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "stability")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="Only write the table in docs/experiments.md.")
+    parser.add_argument("--table", action="store_true", help="Only write the tables in docs/experiments.md.")
     args = parser.parse_args()
     if args.table:
-        write_page(PAGE, table(results(args.results)))
+        write_page(PAGE, tables(results(args.results)))
         return
     deadline = time.monotonic() + 60 * args.minutes
     with ThreadPoolExecutor(args.jobs) as pool:

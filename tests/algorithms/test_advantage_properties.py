@@ -202,6 +202,27 @@ def test_make_algorithm_rejects_invalid_options(name: str, options: dict[str, An
         make_algorithm(name, **options)
 
 
+@pytest.mark.parametrize(
+    ("rewards", "gamma"),
+    [
+        ([[0.0, 0.0, 1.0], [0.0, 0.0]], 0.9),  # only success is rewarded
+        ([[0.5, 0.5, 0.0], [1.0, 0.0]], 0.3),  # every reward precedes the last turn
+        ([[0.5, -0.1, 0.5], [-0.1, 0.0]], 0.6),  # penalties are not counted
+        ([[0.0, 0.0]], 0.9),
+    ],
+)
+def test_the_discount_of_a_batch_depends_on_how_early_its_rewards_are_paid(
+    rewards: list[list[float]], gamma: float
+) -> None:
+    batch = [Episode(rewards=row, group=i) for i, row in enumerate(rewards)]
+    dense = policy_gradient("reinforce", gamma=0.9, gamma_dense=0.3)
+    fixed = policy_gradient("reinforce", gamma=gamma, gamma_dense=1.0)
+    assert dense.config.discount_of(batch) == pytest.approx(gamma)
+    for computed, expected in zip(dense.advantages(batch).advantages, fixed.advantages(batch).advantages, strict=True):
+        assert computed == pytest.approx(expected)
+    assert fixed.config.discount_of(batch) == gamma  # a higher value for dense rewards has no effect
+
+
 @pytest.mark.parametrize("name", POLICY_GRADIENTS)
 def test_make_algorithm(name: str) -> None:
     algorithm = make_algorithm(name, gamma=0.5)

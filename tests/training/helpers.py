@@ -38,6 +38,7 @@ def config_of(**values: Any) -> TrainConfig:
         "minibatches": 1,
         "entropy": 0.0,
         "gamma": 1.0,
+        "gamma_dense": 1.0,
         "lr_warmup": 0,
         "lr_schedule": "linear",
         "max_grad_norm": 1e9,

@@ -22,7 +22,10 @@ GAME = "game:GuessTheNumber-v0-easy"
 URL = "http://host:8100/game:Wordle-v0-easy"
 UNTRAINED: dict[str, Any] = {
     "gamma": 0.9,
-    "entropy": 0.003,
+    "gamma_dense": 0.3,
+    "target_kl": 0.03,
+    "kl_backtrack": 0.06,
+    "entropy": 0.01,
     "entropy_floor": 0.3,
     "cut_penalty": 0.1,
     "is_correction": "stale",
@@ -74,7 +77,7 @@ def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     untrained, trained = (from_mapping({"env": GAME, "model": model}) for model in ("default:1M", "Qwen/Qwen3-1.7B"))
     assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 1e-2)
     assert (trained.optimizer.name, trained.optimizer.lr) == ("adamw", 1e-6)
-    assert (untrained.algorithm.config.entropy, trained.algorithm.config.entropy) == (0.003, 0.0)
+    assert (untrained.algorithm.config.entropy, trained.algorithm.config.entropy) == (0.01, 0.0)
     assert from_mapping({"env": GAME, "algorithm": "rloo"}).sampling.group_size == 8
     sft = from_mapping({"algorithm": "sft", "data": "x"})
     assert (sft.run.steps, sft.optimizer.epochs, sft.optimizer.lr, sft.optimizer.name) == (0, 2, 1e-3, "adamw")

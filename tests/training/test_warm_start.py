@@ -1,0 +1,109 @@
+"""Test the warm start: the weights of actions, and the last observation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from palestra.algorithms.episode import Episode
+from palestra.engines.default_model import default_tokenizer
+from palestra.rollout import Task, collect
+from palestra.rollout.samples import TrainingSample
+from palestra.rollout.types import Trajectory
+from palestra.training import warm_start as module
+from palestra.training.config import TrainConfig
+from palestra.training.learner import Learner
+from palestra.training.recipe import from_mapping
+from palestra.training.step import clone_samples
+from palestra.training.warm_start import (
+    MAX_WEIGHT,
+    Demonstrator,
+    action_weights,
+    rewarded,
+    samples_with_end,
+    warm_start,
+)
+from tests.training.helpers import learner_of
+
+GUESS = "game:GuessTheNumber-v0-easy"
+
+
+def played(count: int, player: Any = "random") -> tuple[list[Trajectory], Any]:
+    tokenizer = default_tokenizer()
+    tasks = [Task(env_id=GUESS, seed=seed, group=seed) for seed in range(count)]
+    result = asyncio.run(collect(Demonstrator(tokenizer, player, max_tokens=0), tasks))
+    return result.trajectories, tokenizer
+
+
+def config_of(**settings: Any) -> TrainConfig:
+    return from_mapping({"env": GUESS, "model": "default:0.1M", **settings})
+
+
+def episodes_of(*rewards: Sequence[float]) -> list[Episode]:
+    return [Episode(rewards=row, group=i) for i, row in enumerate(rewards)]
+
+
+def test_the_last_sample_of_an_episode_contains_the_final_observation_which_is_not_an_action() -> None:
+    trajectories, tokenizer = played(6)
+    lost = next(t for t in trajectories if not t.success)
+    (sample,) = samples_with_end(lost, 3)
+    end = tokenizer.decode(sample.ids).rpartition("<|im_start|>user\n")[2]
+    assert end.startswith(str(lost.final_observation))
+    assert len(sample.ids) == len(sample.mask) == len(sample.logprobs) == len(sample.turn_index)
+    assert sum(sample.mask) == sum(len(call.ids) for turn in lost.turns for call in turn.action.calls)
+    assert sample.turn_index[-1] == -1
+    assert sample.episode == 3
+
+
+def test_actions_with_higher_returns_have_larger_weights_with_a_mean_of_one() -> None:
+    weights = action_weights(config_of(), episodes_of([0.0, 1.0], [0.0, 0.0], [0.0, 0.0]))
+    assert weights[0][0] > 1 > weights[1][0] == weights[2][0] > 0
+    assert sum(map(sum, weights)) == pytest.approx(6)
+    favored = action_weights(config_of(warm_beta=0.5), episodes_of([0.0, 1.0], [0.0, 0.0], [0.0, 0.0]))
+    assert favored[0][1] / favored[1][1] > weights[0][1] / weights[1][1]
+
+
+def test_the_weight_of_a_rare_success_is_limited() -> None:
+    weights = action_weights(config_of(), episodes_of([1.0], *[[0.0]] * 999))
+    assert weights[0][0] / weights[1][0] == pytest.approx(MAX_WEIGHT, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"warm_beta": 0}, {"warm_player": "expert"}, {"model": "tests/data/model", "warm_start": 8}]
+)
+def test_all_actions_have_the_same_weight_without_beta_and_for_an_expert_or_a_pretrained_model(
+    settings: dict[str, Any],
+) -> None:
+    assert action_weights(config_of(**settings), episodes_of([1.0], [0.0])) == [[1.0], [1.0]]
+
+
+def early_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    return [[1.0, *[0.0] * (len(t.turns) - 1)] for t in trajectories]
+
+
+def test_rewards_from_a_hook_replace_those_of_the_environment() -> None:
+    trajectories, _ = played(2)
+    changed = rewarded(config_of(reward_hook="tests.training.test_warm_start:early_rewards"), trajectories)
+    assert [t.rewards for t in changed] == early_rewards(trajectories)
+    assert rewarded(config_of(), trajectories) == trajectories
+
+
+def test_the_last_epoch_weights_the_actions_of_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(env=GUESS, warm_start=6, warm_epochs=2, warm_batch=3)
+    unweighted: list[bool] = []
+    episodes: list[set[int]] = []
+
+    def clone(given: Learner, samples: Sequence[TrainingSample], weights: Any, lr: float, **options: Any) -> Any:
+        unweighted.append(all(w == 1.0 for sample in samples for w in weights[sample.episode]))
+        episodes.append({sample.episode for sample in samples})
+        return clone_samples(given, samples, weights, lr, **options)
+
+    monkeypatch.setattr(module, "clone_samples", clone)
+    monkeypatch.setattr(module, "CHUNK", 4)
+    assert asyncio.run(warm_start(learner, learner.config)) == 4
+    assert unweighted[:2] == [True, True]
+    assert unweighted[2:] != [True, True]
+    assert episodes[0] | episodes[1] == episodes[2] | episodes[3] == set(range(6))
