@@ -91,14 +91,15 @@ class RolloutWorkers:
     ) -> Trajectory:
         """Play one episode in the worker with the fewest episodes; see `run_episode`."""
         definitions = [self._agent(agent), self._factory(factory), self._limits(limits)]
-        numbers = [definition[0] for definition in definitions]
+        agent_number, factory_number, limits_number = (definition[0] for definition in definitions)
         lost = _WorkerLost("the rollout workers are closed")
         for _ in range(MAX_MOVES):
             if self._closed:
                 break
             worker = min(self._workers, key=lambda worker: len(worker.episodes))
             number = next(self._numbers)
-            episode = Episode(number, *numbers, task.seed, task.member, dict(task.options), attempt)
+            numbers = (number, agent_number, factory_number, limits_number)
+            episode = Episode(*numbers, task.seed, task.member, dict(task.options), attempt)
             future = worker.play(episode, task, definitions)
             try:
                 return await asyncio.shield(future)
@@ -294,7 +295,7 @@ def dump_agent(agent: Agent, engine: Engine | None) -> bytes:
             return file.getvalue()
     cloudpickle = require("cloudpickle", extra="vector")
 
-    class ByValue(cloudpickle.Pickler):  # type: ignore[misc]  # untyped
+    class ByValue(cloudpickle.Pickler):  # type: ignore[misc, name-defined]  # untyped
         def persistent_id(self, obj: Any) -> Any:
             return ENGINE if obj is engine and obj is not None else None
 

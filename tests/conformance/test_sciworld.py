@@ -2,8 +2,9 @@
 
 All ids share one class with different tasks. The invariants are checked for one id, which mixes several task types, in
 short episodes; `make conformance` uses the complete check, which includes hostile actions (tests/envs/sciworld tests
-some of them). Recordings of every task group are replayed in another process, and for every id the prompt, a random
-action and an invalid action are tested. Gold paths are tested on tasks with short solutions.
+some of them). Recordings of every task group are replayed in another process. For 12 ids, and for all in `make
+conformance`, the prompt, a random action and an invalid action are tested. Gold paths are tested on tasks with short
+solutions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import palestra
 from palestra.conformance import invariants, success_rate
 from palestra.conformance.recording import replay_actions
 from palestra.envs.sciworld.tasks import TYPES
-from tests.conformance.variants import COMPLETE, check_briefly
+from tests.conformance.variants import COMPLETE, check_briefly, sample
 
 IDS = palestra.list_envs("sciworld")
 SHORT: dict[str, Any] = {"max_turns": 3, "prepare_next": False}
@@ -88,8 +89,8 @@ def test_episodes_are_the_same_in_another_process() -> None:
     assert json.loads(done.stdout) == shown[::-1]
 
 
-@pytest.mark.parametrize("env_id", IDS)
-def test_every_id_states_its_budget_and_accepts_actions(env_id: str) -> None:
+@pytest.mark.parametrize("env_id", sample(IDS, 12))
+def test_one_id_states_its_budget_and_accepts_actions(env_id: str) -> None:
     spec = palestra.get_spec(env_id)
     with palestra.make(env_id, prepare_next=False) as env:
         prompt, info = env.reset(seed=2)
@@ -102,7 +103,7 @@ def test_every_id_states_its_budget_and_accepts_actions(env_id: str) -> None:
         assert env.step(env.sample_random_action()).observation
 
 
-@pytest.mark.parametrize("env_id", QUICK)
+@pytest.mark.parametrize("env_id", sample(QUICK, 1))
 def test_gold_paths_solve_their_tasks(env_id: str) -> None:
     with palestra.make(env_id, prepare_next=False) as env:
         assert success_rate(env, "expert", range(3)).value == 1.0

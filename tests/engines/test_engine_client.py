@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,8 +24,11 @@ class Connection:
     def __init__(self, engine: LocalEngine) -> None:
         self.loop = asyncio.get_running_loop()
         self.sent: list[int] = []  # number of new tokens in every request
-        self.channel = EngineChannel(engine, lambda: self.loop.call_soon(self._to_client))
-        self.client = EngineClient(self.channel.info, lambda: self.loop.call_soon(self._to_channel))
+        self.channel = EngineChannel(engine, lambda: self._soon(self._to_client))
+        self.client = EngineClient(self.channel.info, lambda: self._soon(self._to_channel))
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        self.loop.call_soon(call)
 
     def _to_channel(self) -> None:
         batch = pickle.loads(pickle.dumps(self.client.take_batch()))

@@ -91,7 +91,8 @@ def is_free() -> bool:
     import ray
 
     groups = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
-    return ray.available_resources().get("CPU") == 4.0 and not groups and not actors("LearnerActor")
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return free.get("CPU") == 4.0 and not groups and not actors("LearnerActor")
 
 
 def actors(name: str) -> list[psutil.Process]:

@@ -130,8 +130,8 @@ def test_the_number_of_worker_processes_depends_on_the_device_the_environment_an
         config = tiny(tmp_path, **{"concurrency": 1024, **values})
         return rollout_workers._default_count(config, lambda: ChatAgent(engine), engine)
 
-    monkeypatch.setattr(rollout_workers, "_cores", lambda: cores)
     cores = 16
+    monkeypatch.setattr(rollout_workers, "_cores", lambda: cores)
     assert (count(), count(concurrency=512), count(concurrency=127)) == (12, 8, 0)
     assert [count(**values) for values in others] == [0, 0, 0]
     assert count(native) == 0

@@ -35,7 +35,7 @@ class ArenaTask:
     def needs_judge(self) -> bool:
         """Whether a language model has to compare the answer with the reference."""
         references = (self.raw["eval"].get("reference_answers") or {}) if isinstance(self.raw["eval"], dict) else {}
-        return references.get("fuzzy_match", "N/A") != "N/A"
+        return bool(references.get("fuzzy_match", "N/A") != "N/A")
 
 
 @lru_cache(maxsize=4)

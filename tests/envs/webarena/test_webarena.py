@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_sites_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tasks(tmp_path: Path) -> None:
     path = tmp_path / "tasks.json"
-    judged = {"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["about ten"]}}
+    judged: dict[str, Any] = {"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["about ten"]}}
     path.write_text(json.dumps([row(0, eval_types=[]), row(1, **judged), row(2, "gitlab", eval_types=[])]))
     tasks = read_tasks("original", str(path), site_urls(URLS))
     assert list(tasks) == [0, 1]
@@ -196,14 +196,14 @@ if COMPLETE:  # `make conformance`
         (tmp_path / "tasks.json").write_text(json.dumps([task]))
         cookie = {"name": "user", "value": "robin", "domain": "127.0.0.1", "path": "/", "sameSite": "Lax"}
         (tmp_path / "reddit_state.json").write_text(json.dumps({"cookies": [cookie]}))
-        given = {"tasks": str(tmp_path / "tasks.json"), "urls": {"reddit": board}}
+        given: dict[str, Any] = {"tasks": str(tmp_path / "tasks.json"), "urls": {"reddit": board}}
         with palestra.make("webarena:5", **given) as env, pytest.raises(BadValue, match="needs a login on reddit"):
             env.reset(seed=1)
         with palestra.make("webarena:5", **given, auth=str(tmp_path)) as env:
             prompt, info = env.reset(seed=1)
             assert "robin" in str(prompt)
             assert info["sites"] == ["reddit"]
-            field = next(node.number for node in env.unwrapped.state.nodes if node.name == "Post")
+            field = next(node.number for node in cast("Any", env.unwrapped).state.nodes if node.name == "Post")
             shown = str(env.step(f"type [{field}] [hello] [1]").observation)
             assert "t=hello" in shown
             last = env.step("stop [done]")

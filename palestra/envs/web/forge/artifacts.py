@@ -78,9 +78,9 @@ def write(database: sqlite3.Connection, project: Project) -> None:
     database.execute("UPDATE config SET mtime = 0")
     users = [(login, ROLES["developer"]) for login in project.developers]
     users += [(login, ROLES["reader"]) for login in project.readers]
-    rows = [(login, capabilities, PEOPLE[login]) for login, capabilities in users]
-    rows.append((USER, ROLES["agent"], "Robin Vale"))
-    database.executemany("INSERT INTO user(login, cap, info) VALUES (?, ?, ?)", rows)
+    accounts = [(login, capabilities, PEOPLE[login]) for login, capabilities in users]
+    accounts.append((USER, ROLES["agent"], "Robin Vale"))
+    database.executemany("INSERT INTO user(login, cap, info) VALUES (?, ?, ?)", accounts)
     database.execute("UPDATE user SET pw = 'x', mtime = strftime('%s', ?)", (START.isoformat(),))
     store = _Store(database)
     _write_check_ins(store, project)
