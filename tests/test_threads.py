@@ -97,7 +97,15 @@ def test_python_code_in_an_abandoned_call_is_ended() -> None:
         while True:
             pass
 
-    asyncio.run(_abandoned(DaemonPool(1), spin))
+    async def cancel() -> None:
+        call = asyncio.create_task(DaemonPool(1).run(spin))
+        while not threads:
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    asyncio.run(cancel())
     threads[0].join(60)
     assert not threads[0].is_alive()
 

@@ -2,7 +2,8 @@
 
 A step trains on the groups that are complete, in the order in which they started; a slow episode is used in a later
 step. The trainer waits for an episode only if its first token would otherwise become more than `staleness` steps old
-(`staleness_buffer.py`). The bound on staleness is therefore strict, and every episode is used exactly once.
+(`staleness_buffer.py`). The bound on staleness is therefore strict, and every episode is used exactly once, also in a
+run that is resumed (`used_groups.py`).
 
 The engine samples from its own copy of the weights, which is updated between steps. Conversations in progress are then
 prefilled again with the new weights, so several versions of the weights may sample one conversation. The log-prob of
@@ -15,7 +16,7 @@ bound on staleness holds in every process, because all processes make the same s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -40,6 +41,7 @@ from palestra.training.step import reinforcement_step
 from palestra.training.sync_trainer import SyncTrainer
 from palestra.training.tasks import training_tasks
 from palestra.training.throughput import throughput_metrics, used_gpu_memory
+from palestra.training.used_groups import UsedGroups
 
 
 class AsyncTrainer(SyncTrainer):
@@ -55,6 +57,7 @@ class AsyncTrainer(SyncTrainer):
                 f"asynchronous training with {processes} processes needs at least as many groups per step; this run "
                 f"has {groups}. Raise --episodes to at least {processes * sampling.group_size}"
             )
+        self._used_state: Mapping[str, Any] | None = None
         super().__init__(config, **options)
         self._stream: Stream
         self._released = asyncio.Condition()
@@ -65,6 +68,16 @@ class AsyncTrainer(SyncTrainer):
             extra_groups=ceil(sampling.concurrency / sampling.group_size),
             staleness=sampling.staleness,
         )
+        self._used = UsedGroups(self._groups, step=self.step)
+        if self._used_state is not None:
+            self._used.load(self._used_state)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "used_groups": self._used.state(self.distributed)}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self._used_state = state.get("used_groups")  # a synchronous run uses all groups of a step
 
     async def run(self) -> TrainingRun:
         self._batch_started = perf_counter()
@@ -119,11 +132,11 @@ class AsyncTrainer(SyncTrainer):
 
     async def _tasks(self) -> AsyncIterator[Task]:
         """Yield an endless sequence of this process's tasks, waiting while the buffer is full."""
-        for step in count(self.step):
+        for step in count(self._used.first):
             for task in training_tasks(self.config, step, self.curriculum):
-                if task.group not in self._groups:
-                    continue
                 group = step, task.group
+                if task.group not in self._groups or group in self._used:
+                    continue
                 if not self._buffer.contains(group):
                     async with self._released:
                         await self._released.wait_for(lambda: not self._buffer.full)
@@ -148,11 +161,15 @@ class AsyncTrainer(SyncTrainer):
             below_limit = len(discarded) < sampling.dynamic_sampling * target * sampling.group_size
             if members is not None and below_limit and not self._varied_returns(members):
                 self._buffer.discard(group)
+                self._used.add(group)
                 discarded += members
                 async with self._released:
                     self._released.notify_all()
         result = RolloutResult()
-        for trajectory in self._buffer.take():
+        taken = self._buffer.take()
+        for group in {(trajectory.meta["step"], trajectory.group) for trajectory in taken}:
+            self._used.add(group)
+        for trajectory in taken:
             (result.trajectories if trajectory.failure is None else result.failures).append(trajectory)
         trained = self.rewarded(result.trajectories)
         for trajectory in discarded:

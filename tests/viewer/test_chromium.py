@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
+from palestra.browser.executable import FLAGS
 from tests.viewer.sample_runs import GUESS, NASTY, training_run, training_step
 from tests.viewer.server import Server
 
@@ -33,7 +34,8 @@ expect.set_options(timeout=WAIT)
 def browser() -> Iterator[Browser]:
     assert Path(CHROMIUM).exists(), "the tests need Chromium; install it with `make browser`"
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        quiet = next(flag for flag in FLAGS if flag.startswith("--disable-features="))  # fewer processes per window
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", quiet])
         yield browser
         browser.close()
 

@@ -45,7 +45,7 @@ def test_openapi_schema_of_a_session(server: Server, client: Client, play: Sessi
     play.reset(seed=1)
     names = sorted({one["operationId"] for one in operations(client)} - {"close", "deleteSession"})
     if "PALESTRA_OPENAPI_ALL" not in os.environ:
-        names = (Random(0) if "CI" in os.environ else SystemRandom()).sample(names, 2)
+        names = (Random(0) if "CI" in os.environ else SystemRandom()).sample(names, 1)
     chosen = [word for name in names for word in ("--include-operation-id", name)]
     with closing_all(server):
         schemathesis(server, tmp_path, play.session, "--phases", "coverage,fuzzing", *chosen)
