@@ -48,6 +48,7 @@ class AsyncTrainer(SyncTrainer):
     """RL trainer that collects episodes and updates the weights concurrently."""
 
     lockstep = False
+    _used_state: Mapping[str, Any] | None = None
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         sampling = config.sampling
@@ -57,7 +58,6 @@ class AsyncTrainer(SyncTrainer):
                 f"asynchronous training with {processes} processes needs at least as many groups per step; this run "
                 f"has {groups}. Raise --episodes to at least {processes * sampling.group_size}"
             )
-        self._used_state: Mapping[str, Any] | None = None
         super().__init__(config, **options)
         self._stream: Stream
         self._released = asyncio.Condition()
