@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.warm_process import TEST_RUN
 
@@ -33,8 +34,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &` ignores S
 # No deadlines, because speed is measured in benchmarks/. CI uses fixed examples. Local runs use fewer, random examples,
 # because every run generates new ones.
 CI = "CI" in os.environ
-settings.register_profile("palestra", deadline=None, derandomize=CI, max_examples=100 if CI else 50)
+slow = [HealthCheck.too_slow]
+settings.register_profile(
+    "palestra", deadline=None, derandomize=CI, max_examples=100 if CI else 50, suppress_health_check=slow
+)
 settings.load_profile("palestra")
+
+# Hypothesis would parse all imported modules, also those of other frameworks in .cache, to collect constants as likely
+# values, which takes 30 s of CPU time per worker in a new clone.
+providers.is_local_module_file = lambda _: False  # type: ignore[assignment, attr-defined]
 
 HERE = Path(__file__).parent
 # Files, and functions as FILE::FUNCTION, that take more than about 0.5 s or start servers, browsers or training runs
