@@ -147,17 +147,17 @@ def test_killed_processes_are_replaced(pool: SymbolicPool, whom: str) -> None:
 
 
 def test_memory_is_limited_and_closing_and_collecting_leave_no_process() -> None:
-    before = {p.pid for p in children()}
+    before = {p.pid for p in grading()}
     pool = SymbolicPool(workers=1, memory=4 << 20)
     assert pool.compare(r"\ln 8", r"\ln (10^{10^{8}})", cpu=50.0, wall=600.0) == "memory"
     assert graded(EQUAL, pool)
-    own = [p for p in children() if p.pid not in before]
+    own = [p for p in grading() if p.pid not in before]
     assert len(own) >= 2
     pool.close()
     pool.close()
     assert gone(own)
     assert graded(EQUAL, pool)  # a closed pool starts new processes when it is used
-    own = [p for p in children() if p.pid not in before]
+    own = [p for p in grading() if p.pid not in before]
     del pool
     gc.collect()
     assert gone(own)
