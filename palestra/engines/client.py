@@ -27,7 +27,7 @@ RequestError: TypeAlias = tuple[int, bool, str]  # (number, whether the request 
 
 
 class EngineInfo(NamedTuple):
-    """What a client must know about the engine."""
+    """The properties of an engine that its clients use."""
 
     tokenizer: Any
     max_context: int | None
@@ -36,7 +36,7 @@ class EngineInfo(NamedTuple):
 
 
 class ClientBatch(NamedTuple):
-    """What a client sends at a time."""
+    """One message from a client to the engine's channel."""
 
     sampling: list[Sampling]  # sampling parameters that requests refer to for the first time
     requests: list[Request]
@@ -45,7 +45,7 @@ class ClientBatch(NamedTuple):
 
 
 class ReplyBatch(NamedTuple):
-    """What a channel sends at a time."""
+    """One message from the engine's channel to a client."""
 
     replies: list[Reply]
     errors: list[RequestError]

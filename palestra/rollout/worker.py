@@ -54,7 +54,7 @@ class Episode(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """What the parent sends at a time."""
+    """One message from the parent to a worker."""
 
     definitions: list[tuple[int, bytes]]  # (number, pickled object)
     episodes: list[Episode]
@@ -63,7 +63,7 @@ class Commands(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What a worker sends at a time."""
+    """One message from a worker to its parent."""
 
     requests: ClientBatch | None
     finished: list[tuple[int, bytes]]  # (episode, packed trajectory)

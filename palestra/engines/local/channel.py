@@ -30,7 +30,7 @@ class EngineChannel:
 
     @property
     def info(self) -> EngineInfo:
-        """What the client must know about the engine."""
+        """The properties of the engine that clients use."""
         engine = self._engine
         return EngineInfo(engine.tokenizer, engine.max_context, engine.stop_ids, engine.version)
 

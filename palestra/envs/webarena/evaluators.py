@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -30,14 +31,14 @@ _ROLE = """(() => {
 })()"""
 
 
-class Pages:
+class Pages(ABC):
     """Access to the agent's browser: the final page, and new pages that are loaded for the evaluation."""
 
     url: str  # of the final page
 
+    @abstractmethod
     def read(self, url: str | None, scripts: list[str]) -> str:
         """Evaluate scripts in a page (None is the final one) and return the last value as text, or "" if it fails."""
-        raise NotImplementedError
 
 
 def clean(answer: str) -> str:

@@ -33,7 +33,7 @@ class ArenaTask:
 
     @property
     def needs_judge(self) -> bool:
-        """Whether a language model has to compare the answer with the reference."""
+        """True if a language model has to compare the answer with the reference."""
         references = (self.raw["eval"].get("reference_answers") or {}) if isinstance(self.raw["eval"], dict) else {}
         return bool(references.get("fuzzy_match", "N/A") != "N/A")
 
