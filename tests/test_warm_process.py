@@ -66,6 +66,9 @@ def test_a_terminal() -> None:
     code = "import sys; print(sys.stdout.isatty(), sys.stderr.isatty())"
     process = warm_process.Popen([sys.executable, "-c", code], stdout=terminal, stderr=terminal)
     assert process.wait() == 0
-    assert os.read(controller, 100).split() == [b"True", b"True"]
+    written = b""
+    while not written.endswith(b"\n"):
+        written += os.read(controller, 100)
+    assert written.split() == [b"True", b"True"]
     os.close(terminal)
     os.close(controller)

@@ -78,6 +78,18 @@ def test_every_slow_part_of_a_command_is_shown(tmp_path: Path, monkeypatch: pyte
     assert "grading the stored episodes" in phases_of([["rescore", "a", "--out", "c"]])
 
 
+def read_to_end(controller: int) -> bytes:
+    """What the users of a pseudo-terminal wrote until all of them closed it. A single read may return a part of it."""
+    data = b""
+    try:
+        while part := os.read(controller, 65536):
+            data += part
+    except OSError:  # the terminal has no more users
+        pass
+    os.close(controller)
+    return data
+
+
 def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
     parent, child = pty.openpty()
     with os.fdopen(child, "w") as terminal:
@@ -85,9 +97,7 @@ def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
             shown.count()
             with phase("waiting"):
                 pass
-        terminal.flush()
-        text = os.read(parent, 65536).decode()
-    os.close(parent)
+    text = read_to_end(parent).decode()
     assert "reading files" in text
     assert "1/4" in text
     assert "waiting" in text
@@ -102,22 +112,21 @@ class Terminal:
         command = [sys.executable, "-m", "palestra", *args]
         self.process = subprocess.Popen(command, cwd=folder, stdin=child, stdout=child, stderr=child)
         os.close(child)
-        self.text = ""
+        self.written = b""
+
+    @property
+    def text(self) -> str:
+        return self.written.decode(errors="replace")
 
     def wait_for(self, text: str) -> None:
         while text not in self.text:
-            self.text += os.read(self.output, 65536).decode()
+            self.written += os.read(self.output, 65536)
 
     def press_ctrl_c(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
-        try:
-            while data := os.read(self.output, 65536):
-                self.text += data.decode()
-        except OSError:  # the terminal has no more users
-            pass
-        os.close(self.output)
+        self.written += read_to_end(self.output)
         return self.process.wait()
 
 
