@@ -54,7 +54,7 @@ def cluster() -> Iterator[Any]:
     ray.init(address=two.address, log_to_driver=False)
     yield two
     ray.shutdown()
-    two.shutdown()  # type: ignore[no-untyped-call]
+    two.shutdown()
 
 
 def flags_of(settings: dict[str, Any]) -> list[str]:
@@ -91,7 +91,7 @@ def is_free() -> bool:
     import ray
 
     groups = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    free: dict[str, float] = ray.available_resources()
     return free.get("CPU") == 4.0 and not groups and not actors("LearnerActor")
 
 

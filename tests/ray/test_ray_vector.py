@@ -67,7 +67,7 @@ def nodes() -> Iterator[TwoNodes]:
         )
         yield two
         ray.shutdown()
-        two.cluster.shutdown()  # type: ignore[no-untyped-call]
+        two.cluster.shutdown()
 
 
 def raylet_pids(vec: VectorEnv) -> list[int]:

@@ -81,7 +81,7 @@ def test_tensorboard_contains_each_row_once_after_a_kill(tmp_path: Path) -> None
 
 def wandb_history(folder: Path) -> list[dict[str, Any]]:
     """Return the rows in the files of offline runs, oldest run first."""
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]  # slow to import
+    from wandb.proto.wandb_internal_pb2 import Record  # slow to import
 
     found = []
     for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):

@@ -42,4 +42,4 @@ def test_server_in_a_ray_actor_is_restarted(tmp_path: Path, monkeypatch: pytest.
         assert servers_of(folder) == []
     finally:
         ray.shutdown()
-        cluster.shutdown()  # type: ignore[no-untyped-call]
+        cluster.shutdown()
