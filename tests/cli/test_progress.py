@@ -92,11 +92,10 @@ def read_to_end(controller: int) -> bytes:
 
 def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
     parent, child = pty.openpty()
-    with os.fdopen(child, "w") as terminal:
-        with displayed(Bars(terminal)), phase("reading files", 4) as shown:
-            shown.count()
-            with phase("waiting"):
-                pass
+    with os.fdopen(child, "w") as terminal, displayed(Bars(terminal)), phase("reading files", 4) as shown:
+        shown.count()
+        with phase("waiting"):
+            pass
     text = read_to_end(parent).decode()
     assert "reading files" in text
     assert "1/4" in text
