@@ -1,10 +1,8 @@
 """Palestra: environments, tools, rollouts, evaluation and reinforcement learning for LLM agents.
 
-All names below are loaded on first use, so that `import palestra` takes milliseconds.
+All names below are loaded on first use, so that `import palestra` takes milliseconds. This module imports nothing,
+because Ctrl-C prints a traceback until `palestra.__main__`, which is imported after it, has set a handler.
 """
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
@@ -65,7 +63,10 @@ _MODULES = {  # name -> the module that defines it
 }
 _PACKAGES = frozenset(__all__) - frozenset(_MODULES)
 
+TYPE_CHECKING = False  # type checkers assume True for this name
 if TYPE_CHECKING:
+    import typing
+
     from palestra import (
         agents,
         algorithms,
@@ -100,7 +101,9 @@ if TYPE_CHECKING:
     from palestra.vector import make_vec
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "typing.Any":
+    from importlib import import_module
+
     if name in _MODULES:
         value = getattr(import_module(f"palestra.{_MODULES[name]}"), name)
     elif name in _PACKAGES:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import NoReturn
 
 from palestra import __version__
@@ -43,7 +43,6 @@ VERBS = {  # verb -> description, in the order of `palestra --help`
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INFRASTRUCTURE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 MAX_EXIT_SECONDS = 4.0
-_SLOW_VERBS = {"train", "eval", "rescore", "completion"}  # importing these takes a noticeable time
 _WITHOUT_PHASES = {"-h", "--help", "--help-all", "--quiet"}
 
 _EPILOG = """\
@@ -133,11 +132,10 @@ def _run(argv: Sequence[str] | None) -> int:
     words = [word for word in argv if not word.startswith("-")][:1]
     if not words or not _WITHOUT_PHASES.isdisjoint(argv):
         return _execute(argv, words, build_parser(words))
-    from palestra.cli.terminal import phases_shown
-    from palestra.progress import phase
+    from palestra.cli.terminal import line_shown, phases_shown
 
     with phases_shown():
-        with phase(f"palestra {words[0]}") if words[0] in _SLOW_VERBS else nullcontext():
+        with line_shown(f"palestra {words[0]}"):
             parser = build_parser(words)
         return _execute(argv, words, parser)
 
@@ -189,8 +187,11 @@ def entry_point() -> NoReturn:
     Before Python exits, it waits for all non-daemon threads, and an environment or a library may have started some that
     never end.
     """
-    code = main()
-    interrupts.end_on_interrupt(code)
+    try:
+        code = main()
+        interrupts.end_on_interrupt(code)
+    except KeyboardInterrupt:  # after the command had ended, or a second one while the first was reported
+        os._exit(EXIT_INTERRUPTED)
 
     def end() -> None:
         time.sleep(MAX_EXIT_SECONDS)

@@ -8,9 +8,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 PATIENCE = 0.2  # seconds; a command that ends within this time after Ctrl-C only prints its own message
+REPEAT_AFTER = 0.01  # seconds
 
 
 @contextmanager
@@ -18,7 +22,8 @@ def acknowledged() -> Iterator[None]:
     """While the block runs in a terminal, raise KeyboardInterrupt on Ctrl-C and print a message if that takes long.
 
     The message is printed by a thread, because the main thread may be in a call that cannot be interrupted, for example
-    in a computation with torch.
+    in a computation with torch. A KeyboardInterrupt that Python has to ignore, because it was raised in a finalizer, is
+    raised again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -26,6 +31,33 @@ def acknowledged() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     if before not in (signal.SIG_IGN, None):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    with _repeated_in_finalizers(), _reported_after_delay():
+        yield
+
+
+@contextmanager
+def _repeated_in_finalizers() -> Iterator[None]:
+    """Raise a KeyboardInterrupt again if it was raised where Python ignores exceptions, as it often does in imports."""
+    previous = sys.unraisablehook
+
+    def hook(unraisable: UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous(unraisable)
+            return
+        # A signal in this function would be ignored, too.
+        again = threading.Timer(REPEAT_AFTER, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
+
+
+@contextmanager
+def _reported_after_delay() -> Iterator[None]:
     if not sys.stderr.isatty():
         yield
         return

@@ -39,12 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.training.model_card import model_card
-    from palestra.training.reporting.run_folder import read_run
-
     if not _NAME.fullmatch(args.name):
         raise BadValue(f"the name of a model has the form OWNER/NAME, got {args.name!r}")
-    record = read_run(args.run_folder)
+    with phase("reading the run"):
+        from palestra.training.model_card import model_card
+        from palestra.training.reporting.run_folder import read_run
+
+        record = read_run(args.run_folder)
     folder = Path(args.run_folder) / args.which
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json")
     if not (folder / "config.json").exists():

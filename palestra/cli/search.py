@@ -30,10 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.tools.search import SearchTool
-    from palestra.tools.search.passages import format_hits
-
     with phase("searching"):
+        from palestra.tools.search import SearchTool
+        from palestra.tools.search.passages import format_hits
+
         hits = SearchTool(args.index, topk=args.topk, mode=args.mode).hits(args.query)
     if args.json:
         for hit in hits:

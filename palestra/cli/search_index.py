@@ -77,10 +77,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> Index:
-    from palestra.tools.search import Index, get_encoder, read
-    from palestra.tools.search.encyclopedia import encyclopedia_passages
-
     with phase("reading passages") as shown:
+        from palestra.tools.search import Index, get_encoder, read
+        from palestra.tools.search.encyclopedia import encyclopedia_passages
+
         passages = encyclopedia_passages() if args.embedded else read(args.sources, words=args.words)
         return Index.build(
             counted(passages, shown),

@@ -29,6 +29,26 @@ def phases_shown(stream: TextIO | None = None) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def line_shown(text: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Show `text` on `stream` (default: standard error) while the block runs, if it is a terminal.
+
+    Unlike a phase, this does not import rich, which takes longer than many commands.
+    """
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield
+        return
+    line = f"{text} ..."
+    stream.write(line)
+    stream.flush()
+    try:
+        yield
+    finally:
+        stream.write(f"\r{' ' * len(line)}\r")  # also in terminals that cannot interpret escape sequences
+        stream.flush()
+
+
 def line_width() -> int | None:
     """Return the number of characters per line on standard output, or None if it is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
@@ -63,7 +83,8 @@ class Bars:
     def begin(self, text: str, total: int | None) -> Any:
         with self._lock:
             if self._bars is None:
-                self._bars = _progress(self._stream)
+                with line_shown(text, self._stream):
+                    self._bars = _progress(self._stream)
                 self._bars.start()
             return self._bars.add_task(text, total=total)
 

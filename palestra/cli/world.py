@@ -42,8 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from palestra.envs.world import World, write_jsonl, write_questions
-
     if not args.out and not args.questions:
         raise BadValue("nothing to write: give --out FILE for the pages, --questions FILE for questions, or both")
     if args.each < 1:
@@ -54,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     start = time.monotonic()
     try:
         with phase("generating the encyclopedia"):
+            from palestra.envs.world import World, write_jsonl, write_questions
+
             world = World(args.seed, args.pages)
         if args.out:
             with phase("writing pages", args.pages) as shown:

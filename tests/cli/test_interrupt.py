@@ -35,3 +35,32 @@ def test_ctrl_c_while_a_verb_is_imported(verb: str) -> None:
     command = [sys.executable, "-c", PRESS_CTRL_C_DURING_THE_IMPORT, verb, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "interrupted")
+
+
+PRESS_CTRL_C_IN_A_FINALIZER = """
+import signal, time
+from palestra.cli.interrupts import acknowledged
+
+class Finalized:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+with acknowledged():
+    Finalized()
+    time.sleep(600)
+"""
+
+
+def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
+    command = [sys.executable, "-c", PRESS_CTRL_C_IN_A_FINALIZER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
+    assert "ignored" not in done.stderr
+
+
+def test_the_handler_for_ctrl_c_is_set_before_other_modules_are_imported() -> None:
+    code = (
+        "import sys, os, signal; before = set(sys.modules); import palestra.__main__; print(*set(sys.modules) - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == {"palestra", "palestra.__main__"}

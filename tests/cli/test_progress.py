@@ -103,6 +103,15 @@ def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
     assert text.rstrip().endswith("\x1b[2K\x1b[?25h")  # the lines are erased, and the cursor is visible
 
 
+def test_every_verb_is_named_in_the_terminal_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, child = pty.openpty()
+    with os.fdopen(child, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        assert main(["envs", "sudoku"]) == 0
+    line = "palestra envs ..."
+    assert read_to_end(parent).decode() == f"{line}\r{' ' * len(line)}\r"
+
+
 class Terminal:
     """Command in a pseudo-terminal."""
 
