@@ -106,7 +106,7 @@ $(DOCS)/.installed: docs/requirements.txt
 	touch $@
 
 # Build the distribution into dist/, check it, and install it into an empty environment.
-release: $(VENV)/.dev
+release: | $(BIN)/python
 	$(BIN)/python scripts/release.py
 
 # Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
