@@ -11,7 +11,7 @@ meaningful timings.
   trl      forward and backward of TRL's GRPO loss on padded micro-batches of 8 conversations (see trl_loss.py); not
            measured by default, because it needs TRL
   exact    loss and gradient of the packed float32 step compared with the padded step
-  memory   peak memory of a full fine-tuning step of the 4B shape, also with the optimizer's state in main memory
+  memory   peak memory of a full fine-tuning step of the 4B shape, with and without the optimizer's state on the GPU
 """
 
 from __future__ import annotations

@@ -125,7 +125,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=3, help="Number of steps; the first is a warm-up (default: 3).")
     parser.add_argument("--episodes", type=int, default=0, help="Episodes per step (default: depends on the shape).")
     parser.add_argument(
-        "--rollout-workers", type=int, default=None, help="Processes that play episodes (default: the trainer's)."
+        "--rollout-workers",
+        type=int,
+        default=None,
+        help="Processes that play episodes (default: the trainer's default).",
     )
     parser.add_argument("--token-budget", type=int, default=65_536, help="Tokens per micro-batch (default: 65,536).")
     parser.add_argument("--out", type=Path, default=None, help="Write all numbers to this JSON file.")

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_races.py [--rounds 20]
 
-Steps run in a stream of their own. Here the default stream is kept busy while an engine is created and while weights
+Steps run in a separate stream. Here the default stream is kept busy while an engine is created and while weights
 are published, as it is when several processes share a GPU. If a step overtook that work, the engine's self-check would
 fail, or log-probabilities would differ from those of the model. The exit code is 1 if one of them does.
 `--device cpu` runs the same code without streams.

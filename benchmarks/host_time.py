@@ -199,7 +199,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--episodes", type=int, default=256, help="Concurrent episodes (default: 256).")
     parser.add_argument("--rounds", type=int, default=5, help="Measurements per side (default: 5).")
-    parser.add_argument("--workers", type=int, default=0, help="Processes that play the episodes as well (default: 0).")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="Also measure with this many rollout workers (default: 0)."
+    )
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
     report = asyncio.run(measure(args.episodes, args.rounds, args.workers))

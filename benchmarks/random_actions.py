@@ -1,4 +1,4 @@
-"""Wrapper for benchmarks with untrained models. A module of its own, so that worker processes can import it."""
+"""Wrapper for benchmarks with untrained models, in a separate module so that worker processes can import it."""
 
 from __future__ import annotations
 

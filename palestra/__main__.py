@@ -1,4 +1,4 @@
-"""Run the `palestra` command. Ctrl-C ends it without a traceback, also while it is being imported."""
+"""Run the `palestra` command. Ctrl-C ends it without a traceback, even during imports."""
 
 import os
 import signal

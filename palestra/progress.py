@@ -1,4 +1,4 @@
-"""Report the phases of long operations. Nothing is displayed unless a display was set, as the command line does."""
+"""Report the phases of long operations. They are displayed only if a display is set, as the command line does."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def phase(text: str, total: int | None = None) -> Iterator[Phase]:
 
 
 def counted(items: Iterable[T], phase: Phase, *, every: int = 1000) -> Iterator[T]:
-    """Yield the items, and display how many there were after every `every` items."""
+    """Yield the items, and display the number of items so far after every `every` items."""
     for number, item in enumerate(items, 1):
         if number % every == 0:
             phase.update(number)

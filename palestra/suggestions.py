@@ -73,7 +73,7 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
         if synonym in by_key:
             return by_key[synonym]
     close = get_close_matches(key, by_key, n=4, cutoff=MIN_SIMILARITY)
-    close.sort(key=lambda match: sorted(match) != sorted(key))  # first a name in which letters are only interchanged
+    close.sort(key=lambda match: sorted(match) != sorted(key))  # prefer a name that differs only in transposed letters
     return by_key[close[0]] if close else None
 
 

@@ -58,7 +58,7 @@ def main() -> None:
     TARGET.parent.mkdir(exist_ok=True)
     tokenizer.save(str(TARGET), pretty=False)
     missing = [n for n in range(100) if len(tokenizer.encode(str(n)).ids) != 1]
-    print(f"{TARGET}: {tokenizer.get_vocab_size()} tokens; numbers without a token of their own: {missing or 'none'}")
+    print(f"{TARGET}: {tokenizer.get_vocab_size()} tokens; numbers without a single token: {missing or 'none'}")
 
 
 if __name__ == "__main__":

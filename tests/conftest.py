@@ -40,8 +40,8 @@ settings.register_profile(
 )
 settings.load_profile("palestra")
 
-# Hypothesis would parse all imported modules, also those of other frameworks in .cache, to collect constants as likely
-# values, which takes 30 s of CPU time per worker in a new clone.
+# Hypothesis would parse all imported modules, including frameworks in .cache, to use their constants as likely values,
+# which takes 30 s of CPU time per worker in a new clone.
 providers.is_local_module_file = lambda _: False  # type: ignore[assignment, attr-defined]
 
 HERE = Path(__file__).parent

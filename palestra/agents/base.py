@@ -12,7 +12,7 @@ from palestra.types import Action, Observation
 class AgentSession(ABC):
     """An agent's state in one episode."""
 
-    reads_end = False  # whether `next_prompt` is called at the end of every episode, not only of truncated ones
+    reads_end = False  # whether `next_prompt` is called at the end of every episode, not only truncated ones
 
     @abstractmethod
     async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
@@ -21,8 +21,8 @@ class AgentSession(ABC):
     def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
         """Return the prompt ids for a turn after `observation`, or an empty list if the agent has no token ids.
 
-        Called once for a truncated episode, so that a critic can estimate the value of its last state, and with
-        `reads_end` for every episode.
+        Called once after a truncated episode, so that a critic can estimate the value of the last state. If
+        `reads_end` is set, it is called after every episode.
         """
         del observation, info
         return []

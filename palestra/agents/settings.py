@@ -29,7 +29,7 @@ class AgentSettings:
     tool_format: Literal["auto", "hermes", "qwen_coder", "llama", "mistral"] = option(
         "auto",
         "Tool call format for --style tools: auto (the chat template's own format, or hermes if it has none), hermes "
-        "(also for Qwen models), qwen_coder, llama or mistral; all except auto are described in the system prompt.",
+        "(also used by Qwen models), qwen_coder, llama or mistral; all except auto are described in the system prompt.",
         choices=("auto", "hermes", "qwen_coder", "llama", "mistral"),
     )
     thinking: Literal["auto", "on", "off"] = option(

@@ -91,8 +91,8 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     gamma_dense: float = option(
         1.0,
-        "Discount factor if all rewards are paid before the last turn, as with partial credit; the discount factor "
-        "moves from --gamma to this value with the share of the positive rewards that are paid before the last turn. "
+        "Discount factor if all rewards are received before the last turn, as with partial credit; the discount "
+        "factor is interpolated between --gamma and this value by the share of positive rewards before the last turn. "
         "It has no effect if it is higher than --gamma, and algorithms with a critic do not use it.",
         untrained=0.3,
         at_least=0,
@@ -257,7 +257,7 @@ class PolicyGradientConfig(AlgorithmConfig):
         return 1.0 if gamma is None else gamma
 
     def discount_of(self, episodes: Sequence[Episode]) -> float:
-        """Return the discount factor per turn for a batch, which depends on how early its rewards are paid.
+        """Return the discount factor per turn for a batch, which depends on how early its rewards are received.
 
         The more rewards follow a turn directly, the more of the variance in its return comes from later turns.
         """

@@ -168,7 +168,7 @@ def penalize_cut_replies(trajectories: Sequence[Trajectory], penalty: float) -> 
 
 
 def early_share(episodes: Sequence[Episode]) -> float:
-    """Return the share of all positive rewards that are paid before the last turn of their episode; 0 if none is."""
+    """Return the share of all positive rewards that are received before the last turn of an episode; 0 if none is."""
     total = sum(max(0.0, reward) for episode in episodes for reward in episode.rewards)
     early = sum(max(0.0, reward) for episode in episodes for reward in episode.rewards[:-1])
     return early / total if total > 0 else 0.0

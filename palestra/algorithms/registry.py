@@ -68,7 +68,7 @@ def options_of(algorithm: str | type[Algorithm[Any]]) -> list[str]:
 
 
 def make_algorithm(name: str, **options: Any) -> Algorithm[Any]:
-    """Construct the algorithm `name` with options of its config."""
+    """Construct the algorithm called `name` with options of its config."""
     kind = get_algorithm(name)
     return kind(make_config(kind, options))
 

@@ -17,7 +17,7 @@ class LockedFolder:
     folder of a killed process is deleted by `remove_stale` in another process.
 
     The kernel releases a folder's lock when the process ends, so the folder of a killed process can be recognized. The
-    folder gets its name after it is locked, so that no other process takes it for a folder that is not in use.
+    folder gets its name after it is locked, so that no other process mistakes it for an unused folder.
     """
 
     def __init__(self, prefix: str, parent: Path | None = None, *, at_exit: bool = True) -> None:
@@ -45,7 +45,7 @@ def _remove_own(folder: Path, lock: int, process: int) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Delete a folder; processes that are about to end may still write to it."""
+    """Delete a folder, even if processes that are shutting down still write to it."""
     for _ in range(20):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
@@ -53,7 +53,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_stale(prefix: str, parent: Path | None = None) -> None:
-    """Delete the folders with this prefix of processes that were killed before they could do so."""
+    """Delete folders with this prefix that killed processes left behind."""
     for folder in (parent or Path(tempfile.gettempdir())).glob(f"{prefix}*"):
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

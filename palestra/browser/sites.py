@@ -74,7 +74,7 @@ def _file(target: Path, changed: int) -> Response:  # noqa: ARG001  # a changed 
 
 
 class PortSite:
-    """An application that serves HTTP on a port of this machine, or of another one."""
+    """An application that serves HTTP on a port on this machine or on another one."""
 
     quick = False
 

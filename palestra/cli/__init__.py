@@ -118,7 +118,7 @@ def _add_short_help(parser: argparse.ArgumentParser, common: Collection[str]) ->
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. Ctrl-C ends it without a traceback, also while it is being loaded."""
+    """Run one command and return its exit code. Ctrl-C ends it without a traceback, even during imports."""
     try:
         with interrupts.acknowledged():
             return _run(argv)

@@ -1,4 +1,4 @@
-"""`palestra doctor --model NAME --gpus N`: print which training settings fit on the GPUs, and their memory."""
+"""`palestra doctor --model NAME --gpus N`: print which training settings fit on the GPUs and their memory use."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ DEFAULT_TOKENS = 4096
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("memory of a model")
+    group = parser.add_argument_group("training memory")
     group.add_argument(
         "--model",
         metavar="NAME",
-        help="Print which training settings fit for this model instead of the checks: a Hugging Face id, a model or "
+        help="Instead of the checks, print which training settings fit for this model: a Hugging Face id, a model or "
         "run folder, or a config.json.",
     )
     group.add_argument(
-        "--gpus", type=int, metavar="N", help="Number of GPUs for --model (default: those of this machine, or 1)."
+        "--gpus", type=int, metavar="N", help="Number of GPUs for --model (default: all GPUs in this machine, or 1)."
     )
     group.add_argument(
         "--gpu-memory",
@@ -75,7 +75,7 @@ def lines(shape: ModelShape, machine: Machine, plan: Plan | None) -> list[str]:
     if plan is None:
         return [*head, "No settings fit. Use more or larger GPUs, a smaller --context or a smaller model."]
     each = f"{plan.learners} processes, each" if plan.learners > 1 else "1 process"
-    text = [*head, f"update ({each}; all figures are computed, not measured):", *_table(plan.learning, machine.usable)]
+    text = [*head, f"update ({each}; all numbers are computed, not measured):", *_table(plan.learning, machine.usable)]
     if plan.recomputes:
         text.append("  Activations are recomputed in the backward pass.")
     if plan.main_memory:
@@ -118,7 +118,7 @@ def as_json(plan: Plan) -> dict[str, object]:
 
 
 def gpu_memories() -> list[float]:
-    """Return the memory of every GPU of this machine in GB."""
+    """Return the memory of every GPU in this machine, in GB."""
     command = shutil.which("nvidia-smi")
     if command is None:
         return []

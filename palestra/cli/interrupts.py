@@ -1,4 +1,4 @@
-"""Handle Ctrl-C at every moment of a command."""
+"""Handle Ctrl-C at any time during a command."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def line_width() -> int | None:
 
 
 class Lines:
-    """Prints one line when a phase begins, or only the first time if `once` is set, for phases of every step."""
+    """Prints one line when a phase begins. With `once`, a phase that repeats in every step is printed only once."""
 
     def __init__(self, stream: TextIO, *, once: bool = False) -> None:
         self._stream = stream
@@ -110,7 +110,7 @@ def _progress(stream: TextIO) -> Progress:
     from rich.text import Text
 
     class Bar(BarColumn):
-        """Progress bar; empty if the number of units is not known."""
+        """Progress bar; empty if the number of units is unknown."""
 
         def render(self, task: Task) -> Any:
             return Text("") if task.total is None else super().render(task)

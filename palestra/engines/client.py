@@ -1,4 +1,4 @@
-"""Engine in another process: a client that sends its requests in batches to the process that runs the model.
+"""Client for an engine in another process, to which it sends requests in batches.
 
 The process with the model answers through an `EngineChannel`. A request contains only the tokens that follow the
 conversation's previous prompt and reply, which the channel remembers. Replies contain no text, because the client
@@ -52,7 +52,7 @@ class ReplyBatch(NamedTuple):
 
 
 class _Conversation:
-    """A conversation, and the tokens of its last prompt and reply, which the channel also has."""
+    """A conversation with the tokens of its last prompt and reply, which the channel also stores."""
 
     __slots__ = ("busy", "ids", "number", "sequential")
 
@@ -64,7 +64,7 @@ class _Conversation:
 
 
 class EngineClient(Engine):
-    """Samples from an engine in another process. `schedule` is called when `take_batch` has something to send."""
+    """Samples from an engine in another process. `schedule` is called when `take_batch` has data to send."""
 
     def __init__(self, info: EngineInfo, schedule: Callable[[], None]) -> None:
         self.tokenizer = info.tokenizer
@@ -124,7 +124,7 @@ class EngineClient(Engine):
             self._schedule()
 
     def take_batch(self) -> ClientBatch:
-        """Return everything to send, and remove it."""
+        """Return and clear the pending batch."""
         batch, self._batch = self._batch, ClientBatch([], [], [], [])
         return batch
 

@@ -20,8 +20,8 @@ from palestra.optional import require
 from palestra.types import Message
 
 _LOG = logging.getLogger(__name__)
-PREFIX = "litellm:"  # of model names on the command line: litellm:anthropic/claude-sonnet-4-5
-MAX_WAIT = 120.0  # seconds before a retry, also if the provider requests more
+PREFIX = "litellm:"  # prefix of model names on the command line: litellm:anthropic/claude-sonnet-4-5
+MAX_WAIT = 120.0  # maximum seconds before a retry, even if the provider requests more
 _EMPTY_RETRIES = 2  # additional requests after a reply with neither text nor tool calls
 
 
@@ -32,7 +32,7 @@ class LiteLLMEngine(Engine):
     ...). At most `concurrency` requests run at a time, and at most `requests_per_minute` start per minute (0: no
     limit). Connection errors, timeouts, rate limits and server errors are retried `retries` times with exponential
     backoff starting at `backoff` seconds, or after the time that the provider requests. `timeout` applies to one
-    attempt. Sampling parameters that a provider does not have are left out, except `min_p`, which is rejected.
+    attempt. Sampling parameters that a provider does not support are omitted, except `min_p`, which is rejected.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LiteLLMEngine(Engine):
             self.provider: str = self._litellm.get_llm_provider(self.model)[1]
         except self._litellm.exceptions.BadRequestError as err:
             raise BadValue(
-                f"litellm does not know the provider of {self.model!r}; write PROVIDER/MODEL, for example "
+                f"litellm does not recognize the provider of {self.model!r}; write PROVIDER/MODEL, for example "
                 "anthropic/claude-sonnet-4-5 or gemini/gemini-2.5-flash"
             ) from err
         self.max_context = self._info().get("max_input_tokens")
@@ -72,7 +72,7 @@ class LiteLLMEngine(Engine):
         self._options: dict[str, Any] = {
             "timeout": timeout,
             "max_retries": 0,  # retried below, because litellm does not wait as long as the provider requests
-            "drop_params": True,  # leave out sampling parameters that the provider does not have
+            "drop_params": True,  # omit sampling parameters that the provider does not support
             **({} if api_key is None else {"api_key": api_key}),
             **({} if base_url is None else {"api_base": base_url}),
         }
@@ -102,7 +102,7 @@ class LiteLLMEngine(Engine):
         self, messages: Sequence[Message], sampling: Sampling, *, tools: Sequence[dict[str, Any]] = ()
     ) -> Completion:
         if sampling.min_p:
-            raise BadValue("hosted models have no min_p; leave it at its default")
+            raise BadValue("hosted models do not support min_p; leave it at its default")
         body = chat_request(
             self.model,
             messages,
@@ -129,13 +129,13 @@ class LiteLLMEngine(Engine):
         )
 
     async def _send(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and return the response in OpenAI's format; retry errors that may pass."""
+        """Send a request and return the response in OpenAI's format; retry transient errors."""
         async with self._slots:
             for attempt in range(self._retries + 1):
                 await self._wait_for_turn()
                 try:
                     response = await self._litellm.acompletion(**body, **self._options)
-                except Exception as err:  # noqa: BLE001  # litellm also passes exceptions of the HTTP library on
+                except Exception as err:  # noqa: BLE001  # litellm also lets exceptions from the HTTP library through
                     error = self._error(err)
                     if not isinstance(error, EngineFailed) or attempt == self._retries:
                         raise error from None  # the original exception may contain the API key

@@ -12,7 +12,7 @@ MAX_TEXTS = 4096  # maximum number of cached texts
 
 
 class ReplyText:
-    """Decodes replies. The texts of short replies are cached, because in many environments they occur often."""
+    """Decodes replies. The texts of short replies are cached, because in many environments they repeat often."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._decode = None if tokenizer is None else decoder(tokenizer)

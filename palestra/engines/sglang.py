@@ -23,7 +23,7 @@ _HINT = "start the server with SGLANG_RETURN_ORIGINAL_LOGPROB=1, or train at tem
 
 
 class SGLangClient(VLLMClient):
-    """Client for one SGLang server: `/generate` with token ids, and the requests that control the server."""
+    """Client for one SGLang server: it samples with `/generate` and sends the requests that control the server."""
 
     async def sample(self, prompt: list[int], sampling: Sampling) -> ServerReply | Interrupted:
         await self.ready()
@@ -50,7 +50,7 @@ class SGLangClient(VLLMClient):
         await self.control("/continue_generation")
 
     async def set_weight_version(self, version: int) -> None:
-        """Do nothing, because the update has set the version."""
+        """Do nothing, because the update has already set the version."""
 
     async def weight_version(self) -> str | None:
         try:
@@ -100,11 +100,11 @@ class SGLangEngine(VLLMEngine):
     def __init__(self, model: Any, *, tokenizer: Any, urls: Sequence[str] = (), **options: Any) -> None:
         if not urls:
             raise BadValue(
-                "the engine sglang needs running servers: pass --engine-url http://localhost:30000/v1 for each of them"
+                "the sglang engine needs running servers: pass --engine-url http://localhost:30000/v1 for each of them"
             )
         unsupported = sorted({"gpus", "servers", "update", "colocate", "python", "arguments"} & options.keys())
         if unsupported:
-            raise BadValue(f"the engine sglang starts no servers, so these settings do not apply: {unsupported}")
+            raise BadValue(f"the sglang engine starts no servers, so these settings do not apply: {unsupported}")
         super().__init__(model, tokenizer=tokenizer, urls=urls, **options)
 
     def _make_transfer(self, folder: Path, workers_per_server: int) -> WeightTransfer:  # noqa: ARG002  # same for all

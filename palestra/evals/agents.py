@@ -36,7 +36,7 @@ class ModelSettings:
     tokenizer: str = ""  # tokenizer of the model on the server; needed to record exact token ids
     device: str = "auto"
     dtype: str | None = None
-    requests_per_minute: float = 0  # limit for a model behind litellm; 0: no limit
+    requests_per_minute: float = 0  # limit for litellm models; 0 means no limit
 
 
 class EvaluatedAgent:

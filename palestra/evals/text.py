@@ -91,7 +91,7 @@ def sections(table: Row) -> list[tuple[str, list[Row]]]:
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
     """Align columns for a terminal; the first is left-aligned, the others right-aligned.
 
-    Columns that do not fit into `width` follow below in further tables, which also start with the first column.
+    Columns that do not fit into `width` are moved to further tables below, which repeat the first column.
     """
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     parts: list[list[int]] = [[]]

@@ -121,7 +121,7 @@ class ChatServer:
 
 
 def _chunks(response: dict[str, Any], *, usage: bool) -> Iterator[dict[str, Any]]:
-    """Return the chunks of a streamed response: per choice the message and the reason for its end, then the usage."""
+    """Return the chunks of a streamed response: the message and finish reason of each choice, then the usage."""
     head = {**{key: response[key] for key in ("id", "created", "model")}, "object": "chat.completion.chunk"}
     for choice in response["choices"]:
         first = {"index": choice["index"], "delta": choice["message"], "logprobs": choice["logprobs"]}

@@ -101,7 +101,7 @@ def replace_file(path: Path, data: bytes) -> Path:
 
 
 def media_type(image: bytes) -> str | None:
-    """Return the media type of an image, or None; only types that cannot contain scripts are known."""
+    """Return the media type of an image, or None; only types that cannot contain scripts are accepted."""
     if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in MEDIA_TYPES.items() if image.startswith(start)), None)

@@ -17,7 +17,7 @@ _previous: tuple[int, int, int] = gc.get_threshold()  # Python's thresholds befo
 _frozen = False  # whether these blocks froze the heap
 
 # Number of new objects after which Python looks for garbage among them (by default 700), and number of such collections
-# after which it also looks among older objects (by default 10). A step with 1,024 short episodes creates about 200,000
+# after which it also scans older objects (by default 10). A step with 1,024 short episodes creates about 200,000
 # objects, and visiting them takes a tenth of its time because of their lists of token ids. Most are freed without a
 # collection and are then no longer counted, so a collection is needed only every few steps or later.
 THRESHOLDS = 500_000, 10

@@ -26,7 +26,7 @@ from palestra.types import Step
 from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_frame
 from palestra.workers.worker_setup import connect_to_parent
 
-LANES = 32  # maximum number of environment calls at a time that are recorded
+LANES = 32  # maximum number of concurrent environment calls that are recorded
 ENGINE = "engine"  # stands for the engine in pickled agents
 
 
@@ -67,11 +67,11 @@ class Results(NamedTuple):
 
     requests: ClientBatch | None
     finished: list[tuple[int, bytes]]  # (episode, packed trajectory)
-    rejected: list[tuple[int, UsageError]]  # (episode, error that is caused by the caller)
+    rejected: list[tuple[int, UsageError]]  # (episode, error caused by the caller)
 
 
 class RolloutWorker:
-    """Plays the episodes that the parent sends until it closes the connection."""
+    """Plays the episodes that the parent sends, until the parent closes the connection."""
 
     def __init__(
         self, sock: socket.socket, decoder: FrameDecoder, activity: ActivityTable, info: EngineInfo | None
@@ -201,7 +201,7 @@ class RolloutWorker:
         self._finished.append((number, data))
 
     def _schedule(self) -> None:
-        """Send results once all tasks that can run have run, so that one message contains those of all of them."""
+        """Send results after all runnable tasks have run, so that one message contains all of their results."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._send)
@@ -218,7 +218,7 @@ class RolloutWorker:
 
 
 class _CallLog:
-    """Records in shared memory which episodes are calling their environment, for the case that this process ends.
+    """Records in shared memory which episodes are calling their environment, in case this process crashes.
 
     Calls run one at a time, except those of environments that run in threads.
     """

@@ -33,8 +33,8 @@ from palestra.workers.worker_process import WorkerProcess, end_workers
 
 logger = logging.getLogger(__name__)
 
-MAX_MOVES = 8  # maximum number of times that an episode starts again because another one ended its process
-CLOSE_SECONDS = 2.0  # time that workers have to close their environments before they are killed
+MAX_MOVES = 8  # maximum number of times that an episode starts again because another episode crashed its process
+CLOSE_SECONDS = 2.0  # time for workers to close their environments before they are killed
 
 
 class RolloutWorkers:
@@ -45,9 +45,9 @@ class RolloutWorkers:
         await collect(agent, "game:Wordle-v0-easy", episodes=1024, concurrency=1024, rollout_workers=pool)
     ```
 
-    If an environment ends its worker, its episode fails with an infrastructure error, as do others whose environments
-    were running in threads at that time; the worker is replaced, and its other episodes start again. Agents must not be
-    changed after their first episode.
+    If an environment crashes its worker, its episode fails with an infrastructure error, as do other episodes whose
+    environments were running in threads at that time. The worker is replaced, and its remaining episodes start again.
+    Agents must not be changed after their first episode.
     """
 
     def __init__(self, engine: Engine | None, *, workers: int) -> None:
@@ -56,7 +56,7 @@ class RolloutWorkers:
         if engine is not None and not (isinstance(engine, LocalEngine) and engine.tokenizer is not None):
             raise BadValue(
                 f"rollout_workers needs a LocalEngine with a tokenizer, got {type(engine).__name__}; other engines run "
-                "outside this process, so start several processes with their own clients instead"
+                "outside this process, so start several processes instead, each with its own client"
             )
         self.engine = engine
         self._closed = False
@@ -141,11 +141,11 @@ async def _cancelled_episode(future: asyncio.Future[Trajectory], task: Task, att
 
 
 class _WorkerLost(InfrastructureError):
-    """The process ended while it played an episode that did not cause this."""
+    """The process ended while it played this episode, but because of another one."""
 
 
 class _Worker:
-    """One place in the pool: its process, which is replaced if it ends, and the episodes that it plays."""
+    """One worker in the pool: its process, which is replaced if it ends, and the episodes that it plays."""
 
     def __init__(self, engine: LocalEngine | None) -> None:
         self._engine = engine
@@ -252,7 +252,7 @@ class _Worker:
                 entry[2].set_exception(error)
 
     def _process_ended(self, process: WorkerProcess) -> None:
-        """Fail the episodes whose environments were running, and stop, so that the others start again elsewhere."""
+        """Fail the episodes whose environments were running, and stop, so that the others restart in another worker."""
         process.kill()
         process.process.wait()
         message = f"the rollout worker process {process.pid} ended with {process.exit_status}"

@@ -2,15 +2,15 @@
 
 A step trains on the groups that are complete, in the order in which they started; a slow episode is used in a later
 step. The trainer waits for an episode only if its first token would otherwise become more than `staleness` steps old
-(`staleness_buffer.py`). The bound on staleness is therefore strict, and every episode is used exactly once, also in a
-run that is resumed (`used_groups.py`).
+(`staleness_buffer.py`). The bound on staleness is therefore strict, and every episode is used exactly once, even if the
+run is resumed (`used_groups.py`).
 
 The engine samples from its own copy of the weights, which is updated between steps. Conversations in progress are then
 prefilled again with the new weights, so several versions of the weights may sample one conversation. The log-prob of
 each token under the version that sampled it is stored, and importance weights in the loss correct for the difference.
 
-With several processes, each of them plays its own groups and samples while it waits for the others in an update. The
-bound on staleness holds in every process, because all processes make the same steps.
+With several processes, each one plays its own groups, and continues to sample while it waits for the others during an
+update. The bound on staleness holds in every process, because all processes perform the same steps.
 """
 
 from __future__ import annotations
@@ -190,5 +190,5 @@ class AsyncTrainer(SyncTrainer):
 
 
 def _varied(trajectories: Sequence[Trajectory]) -> set[Hashable]:
-    """Return the groups whose returns differ. No other process has episodes of them."""
+    """Return the groups whose returns differ. All episodes of a group are in this process."""
     return varied_groups(trajectories, DistributedContext())

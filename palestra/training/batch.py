@@ -170,7 +170,7 @@ def micro_batches(
 
     `share_prefix` factors out a common prefix if that saves enough tokens. In the layout "rows", rows are as long as
     the longest sample; in the layout "flat", every micro-batch is one row. A sample that exceeds the budget is a
-    micro-batch of its own.
+    separate micro-batch.
     """
     if layout == "rows":
         return _packed(samples, token_budget, device, share_prefix=share_prefix)

@@ -16,7 +16,7 @@ GB = 10**9
 RESERVE = 0.06  # share of a GPU for its CUDA context and fragmentation
 MICRO_BATCH, LARGE_MICRO_BATCH = 16_384, 32_768  # default numbers of tokens per micro-batch
 CONCURRENCY = 256  # default of --concurrency
-MIN_CONVERSATIONS = 16  # conversations of full length that must fit in the KV cache at the same time
+MIN_CONVERSATIONS = 16  # number of full-length conversations that must fit in the KV cache
 LORA_RANK = 16  # suggested if not all weights can be trained
 GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 LOGITS_BYTES = 4 << 29  # bfloat16 logits of a block and their gradients (token_logprobs.GPU_BLOCK)
@@ -44,12 +44,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Division of the GPUs, its memory in bytes per GPU, and the settings for it."""
+    """Assignment of the GPUs to learners and servers, the memory it needs in bytes per GPU, and the settings for it."""
 
     shape: ModelShape
     machine: Machine
     learners: int
-    servers: int = 0  # vLLM servers; 0: the engine in the trainer's process samples
+    servers: int = 0  # vLLM servers; 0 means that the trainer's process samples
     gpus_per_server: int = 0
     lora_rank: int = 0
     offload: bool = False
@@ -57,11 +57,11 @@ class Plan:
     micro_batch: int  # tokens
     learning: Parts
     sampling: Parts  # besides the KV cache
-    cache: int  # bytes that are left for the KV cache, over all GPUs that share it
+    cache: int  # bytes left for a KV cache, over all GPUs that share it
 
     @property
     def conversations(self) -> int:
-        """Number of conversations of full length that are sampled at the same time, over all GPUs."""
+        """Number of full-length conversations that can be sampled concurrently, over all GPUs."""
         per_cache = self.cache // (self.shape.cache_per_token * self.machine.tokens)
         return max(0, per_cache) * (self.servers or self.learners)
 
@@ -103,7 +103,7 @@ def best_plan(shape: ModelShape, machine: Machine, *, lora_rank: int = 0) -> Pla
 
 
 def plans(shape: ModelShape, machine: Machine, *, lora_rank: int = 0) -> Iterator[Plan]:
-    """Yield plans, the preferred ones first: all weights before LoRA, vLLM on GPUs of its own before local sampling."""
+    """Yield plans in order of preference: all weights before LoRA, vLLM on separate GPUs before local sampling."""
     if machine.gpus < 1:
         raise BadValue(f"--gpus must be at least 1, got {machine.gpus}")
     for rank in [lora_rank] if lora_rank else [0, LORA_RANK]:
@@ -115,7 +115,7 @@ def plans(shape: ModelShape, machine: Machine, *, lora_rank: int = 0) -> Iterato
 
 
 def _with_vllm(shape: ModelShape, machine: Machine, learners: int, rank: int) -> Iterator[Plan]:
-    """Yield plans with the smallest servers first, because tensor parallelism within a server costs time."""
+    """Yield plans with the smallest servers first, because tensor parallelism is slower."""
     engines = machine.gpus - learners
     sizes = [size for size in (1, 2, 4, MAX_PARALLEL) if engines % size == 0 and shape.key_heads % size == 0]
     learning, recomputes, micro_batch = _learning(shape, machine, learners, rank, offload=False)
@@ -178,7 +178,7 @@ def _learning(
         "gathered layers": _gathered(shape, trained=not rank) if learners > 1 else 0,
         "logits": int(min(LOGITS_BYTES, LOGITS_SHARE * machine.memory)) + _head_gradient(shape, trained=not rank),
     }
-    own_gradients = 2 * trained // learners  # of one micro-batch, in bfloat16; they replace its activations
+    own_gradients = 2 * trained // learners  # one micro-batch, in bfloat16; allocated as its activations are freed
     free = machine.usable - sum(parts.values()) - own_gradients
     limit = GPU_FRACTION * free
     large = shape.layers * activation_bytes_per_layer(shape, LARGE_MICRO_BATCH) <= limit
@@ -193,25 +193,25 @@ def _learning(
 
 
 def _gathered(shape: ModelShape, *, trained: bool) -> int:
-    """Size of the weights that FSDP gathers at a time: two blocks and everything outside them, with gradients."""
-    gradients = 6 if trained else 0  # in bfloat16, and in float32 for their sum over the processes
+    """Size of the weights and gradients that FSDP gathers at a time: two blocks and all parameters outside blocks."""
+    gradients = 6 if trained else 0  # in bfloat16, and in float32 to sum them over processes
     return (2 * 2 + gradients) * shape.layer_parameters + (2 + gradients) * shape.outer_parameters
 
 
 def _head_gradient(shape: ModelShape, *, trained: bool) -> int:
-    """Size of the output layer's gradient: a float32 sum over blocks of tokens, and one block's part."""
+    """Size of the output layer's gradient: a float32 sum over blocks of tokens, and one block's bfloat16 gradient."""
     return 6 * shape.vocabulary * shape.hidden if trained else 0
 
 
 def activation_bytes_per_layer(shape: ModelShape, tokens: int) -> int:
-    """Size of what the packed forward pass of one block stores for the backward pass, in bfloat16."""
+    """Size of the bfloat16 activations that the packed forward pass of one block stores for the backward pass."""
     return 2 * tokens * packed_activations(shape.hidden, shape.heads, shape.key_heads, shape.head_dim, shape.inner)
 
 
 def packed_activations(hidden: int, heads: int, key_heads: int, head_dim: int, inner: int) -> int:
-    """Return how many numbers the packed forward pass of one block stores per token for the backward pass.
+    """Return how many values the packed forward pass of one block stores per token for the backward pass.
 
-    These are twice the sum and the norm, raw and rotated queries and keys, values and outputs, and gate, up and their
-    product.
+    These are the residual sums, the norms, queries and keys before and after rotation, values, attention outputs, and
+    the MLP's gate and up projections and their product.
     """
     return 5 * hidden + 4 * (heads + key_heads) * head_dim + 3 * inner

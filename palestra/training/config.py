@@ -32,7 +32,7 @@ UNTRAINED_REPLY = 16  # maximum number of tokens in the replies of an untrained 
 OTHER_PROBABILITIES = {
     "sglang",
     "vllm",
-}  # engines whose kernels differ from the learner's, so that samples need correction
+}  # engines whose kernels differ from the learner's, so their samples need importance weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class TrainConfig:
             raise BadValue(f"{algorithm.name} has no asynchronous trainer; remove --asynchronous")
         if self.ray.enabled and sampling.engine_gpus:
             raise BadValue(
-                "engine_gpus numbers the GPUs of one machine; with --ray, use --engine-servers and --ray-server-gpus"
+                "--engine-gpus is for a single machine; with --ray, use --engine-servers and --ray-server-gpus"
             )
         if algorithm.trainer == "evolution" and algorithm.config.rounds != 1 and not self.run.store:
             raise BadValue("evolve_rounds other than 1 reads the stored episodes of earlier rounds; remove --no-store")

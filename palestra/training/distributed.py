@@ -28,7 +28,7 @@ from palestra.types import Action, Call
 
 T = TypeVar("T")
 
-# Errors of gloo, which have no class of their own
+# Messages of gloo's disconnection errors, which are plain RuntimeErrors.
 _DISCONNECTED = re.compile("gloo|connection (closed|reset) by peer|broken pipe", re.IGNORECASE)
 
 
@@ -110,7 +110,7 @@ def _disconnect() -> None:
 
 @contextmanager
 def explained_disconnection(distributed: DistributedContext) -> Iterator[None]:
-    """Raise InfrastructureError instead of the error of a collective operation whose other process has stopped."""
+    """Replace the errors of collective operations with InfrastructureError if another process has stopped."""
     try:
         yield
     except RuntimeError as err:
@@ -124,7 +124,7 @@ def explained_disconnection(distributed: DistributedContext) -> Iterator[None]:
 
 
 def use_device(device: torch.device) -> None:
-    """Make a GPU the current one in this thread, so that no memory is allocated on the first GPU of the machine."""
+    """Set this thread's current GPU, so that no memory is allocated on the machine's first GPU by mistake."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 

@@ -95,7 +95,7 @@ class Learner:
         longest = max(map(len, samples), default=0)
         if longest > budget >= self._longest:  # warn once
             logger.warning(
-                "a conversation of %d tokens exceeds --token-budget %d and is trained in a micro-batch of its own; if "
+                "a conversation of %d tokens exceeds --token-budget %d and is trained in a separate micro-batch; if "
                 "memory runs out, limit conversations with --max-context",
                 longest,
                 budget,

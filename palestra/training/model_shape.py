@@ -1,4 +1,4 @@
-"""Shape of a language model, read from its configuration without torch: number of parameters, size of the KV cache."""
+"""Shape of a language model, read from its configuration without torch: parameter counts and size of the KV cache."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue, MissingExtra
 from palestra.optional import require
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # values of model_type with the parameters counted below
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3")  # supported values of model_type
 
-# Configurations that are needed often, so that they are not downloaded: hidden size, size of the MLP, layers, heads,
-# whether input and output embeddings are tied. All have 8 key heads of size 128 and a vocabulary of 151,936 tokens.
+# Common configurations, included to avoid downloads: hidden size, MLP size, layers, heads, and whether input and output
+# embeddings are tied. All have 8 key heads of size 128 and a vocabulary of 151,936 tokens.
 _QWEN3 = {
     "Qwen/Qwen3-0.6B": (1024, 3072, 28, 16, True),
     "Qwen/Qwen3-1.7B": (2048, 6144, 28, 16, True),

@@ -72,7 +72,7 @@ class Muon(torch.optim.Optimizer):
         """Return s for each update."""
         scales = []
         for p, full_norm in zip(params, updates.norm(dim=(1, 2)), strict=True):
-            norm = full_norm.to(p.device)  # offloaded shards are in main memory, the full updates are not
+            norm = full_norm.to(p.device)  # offloaded shards are in main memory, the full updates on the GPU
             state = self.state[p]
             if "mean_square" not in state:
                 state["mean_square"] = torch.zeros_like(norm)
@@ -140,7 +140,7 @@ class Optimizer:
             {"params": head, "part": "critic"},
             {"params": body, "part": "critic_body"},
         ]
-        if kind == "muon":  # each embedding is a group of its own, with its own eps
+        if kind == "muon":  # each embedding is a separate group with its own eps
             tables = [p for p in rest if p.dim() == 2]
             groups[0]["params"] = [p for p in rest if p.dim() != 2]
             groups += [{"params": [p], "part": "model", "embedding": True} for p in tables]

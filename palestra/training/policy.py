@@ -130,7 +130,7 @@ class Policy(nn.Module):
         return dict(adapters.merged_weights(self.model))
 
     def gather_weights(self) -> None:
-        """Take part in another process's call of `weights`, without keeping more than one full weight at a time."""
+        """Take part in another process's call to `weights`, storing at most one gathered weight at a time."""
         for _ in adapters.merged_weights(self.model):
             pass
 

@@ -43,7 +43,7 @@ class LearnerActor:
     def __init__(self, variables: Mapping[str, str], folder: str) -> None:
         os.environ.update(variables)
         with suppress(OSError):
-            os.chdir(folder)  # relative paths mean the same as in the process that started the run
+            os.chdir(folder)  # resolve relative paths as in the process that started the run
         self._lock = Lock()
         self._messages: list[tuple[str, Any]] = []
         self._rows_sent = 0
@@ -100,7 +100,7 @@ class _Run:
         self._ray = ray
         self._plan = plan
         ray_config = plan.config.ray
-        # Workers inherit the environment of their node. Ray shows these variables, so they contain only the path.
+        # Workers inherit their node's environment. Ray displays these variables, so only the path is passed.
         path = os.environ.get("PYTHONPATH")
         shared: dict[str, Any] = {"runtime_env": {"env_vars": {"PYTHONPATH": path}}} if path else {}
         variables = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
@@ -124,7 +124,7 @@ class _Run:
             .options(
                 **options(plan.learners + index, ray_config.server_cpus, ray_config.server_gpus),
                 name=actor_name(group, index),
-                max_concurrency=4,  # its state can be read while the server is being stopped
+                max_concurrency=4,  # so that its state can be read while the server is stopping
             )
             .remote()
             for index in range(plan.servers)
@@ -135,7 +135,7 @@ class _Run:
         ray, rows = self._ray, []
         calls: list[Any] = []
         try:
-            ray.get([server.free_port.remote() for server in self._servers])  # they exist before the learner needs them
+            ray.get([server.free_port.remote() for server in self._servers])  # wait until the actors exist
             master = ray.get(self._learners[0].address.remote())
             calls = [
                 learner.train.remote(
@@ -168,9 +168,9 @@ class _Run:
             self._stop(calls)
 
     def _explain(self, calls: list[Any], first: Exception) -> Exception:
-        """Return the error that ended the run, instead of those that other learners raise because of it."""
+        """Return the error that ended the run, not the errors that it caused in other learners."""
         ray = self._ray
-        ray.wait(calls, num_returns=len(calls), timeout=END_SECONDS)  # the learner that failed first may report later
+        ray.wait(calls, num_returns=len(calls), timeout=END_SECONDS)  # the cause may be reported later
         ready, _ = ray.wait(calls, num_returns=len(calls), timeout=0) if calls else ([], [])
         raised: list[Exception] = []
         lost: list[str] = []

@@ -16,7 +16,7 @@ Resources = Mapping[str, float]
 class RayPlan:
     """The processes of a run on a Ray cluster, and one bundle of resources for each of them."""
 
-    config: TrainConfig  # with the number of processes that were chosen for the cluster
+    config: TrainConfig  # with the numbers of processes chosen for the cluster
     learners: int
     learner_gpus: int
     servers: int  # vLLM servers
@@ -61,7 +61,7 @@ class RayPlan:
         return [learner] * self.learners + [server] * self.servers + [_bundle(1, 0)] * self.env_workers
 
     def check(self, nodes: Sequence[Resources]) -> None:
-        """Raise BadValue if the cluster can never have enough free resources for the run."""
+        """Raise BadValue if the whole cluster has too few resources for the run."""
         for name in ("CPU", "GPU"):
             needed, there = _total(self.bundles, name), _total(nodes, name)
             if needed > there:

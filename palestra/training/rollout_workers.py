@@ -38,10 +38,10 @@ async def rollout_workers(
 
 
 def _default_count(config: TrainConfig, agent: Callable[[], Agent], engine: Any) -> int:
-    """Return the number of processes if they are faster than this one, and 0 otherwise.
+    """Return the default number of processes; 0 plays episodes in this process.
 
-    They are on a GPU, where agents and environments take longer than the model. Environments that wait for something
-    else (tools, sandboxes, servers) may use much memory in every process, so they stay in this one.
+    Processes are used on a GPU, where agents and environments take longer than the model. Environments that wait for
+    tools, sandboxes or servers stay in this process, because each copy may use much memory.
     """
     if getattr(engine, "runner", "") != "paged" or config.env.backend != "inline" or config.env.tools:
         return 0

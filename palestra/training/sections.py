@@ -226,9 +226,9 @@ class SamplingConfig(Section):
     )
     rollout_workers: int | None = option(
         None,
-        "Number of processes that play episodes: agents and environments run in them, and the local engine in the "
-        "trainer's process; 0 plays in the trainer's process (default: on a GPU, one per 64 concurrent episodes and at "
-        "most 12, if the environments reply immediately and CPU cores are free; otherwise 0).",
+        "Number of processes that run agents and environments while the local engine runs in the trainer's process; 0 "
+        "runs everything in the trainer's process (default: on a GPU, one per 64 concurrent episodes and at most 12, "
+        "if the environments reply immediately and CPU cores are free; otherwise 0).",
         at_least=0,
     )
     retries: int = option(2, "Number of times to retry an episode after its environment or engine failed.", at_least=0)

@@ -291,7 +291,7 @@ class Trainer(ABC):
         return gather_result(result, self.distributed)
 
     async def _wait_for_processes(self) -> None:
-        """Wait until every process is here. Meanwhile episodes are played, and stopped servers are started again."""
+        """Wait for all processes. Episodes continue to be played, and stopped servers are restarted, while waiting."""
         if self.distributed.size > 1:
             await asyncio.to_thread(self.distributed.gather, None)
 

@@ -1,6 +1,6 @@
-"""Groups of tasks that an asynchronous run has used, so that a resumed run plays the others and repeats none.
+"""Record which groups of tasks an asynchronous run has used, so that a resumed run plays each remaining group once.
 
-A step trains on the groups that are complete, so it may use groups of later steps and leave groups of earlier ones.
+A step trains on the groups that are complete, which may include later steps' groups and exclude earlier steps' groups.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class UsedGroups:
             self.first += 1
 
     def state(self, distributed: DistributedContext) -> dict[str, Any]:
-        """Return the groups that all processes have used, in a form that does not depend on their number."""
+        """Return the groups that all processes have used, in a form that does not depend on the number of processes."""
         parts = distributed.gather((self.first, sorted(self._later), self._groups))
         step = max(first for first, _, _ in parts)
         unused = [
@@ -46,7 +46,7 @@ class UsedGroups:
         return {"step": step, "unused": unused, "used": used}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore this process's part of a state."""
+        """Restore this process's groups from a state."""
         unused, used = _keys(state["unused"], self._groups), _keys(state["used"], self._groups)
         self.first = min([state["step"], *(step for step, _ in unused)])
         self._later = set(used)

@@ -33,7 +33,7 @@ from palestra.training.learner import Learner
 from palestra.training.step import clone_samples
 from palestra.types import Action, Observation
 
-CHUNK = 500  # number of episodes that are played before their samples replace them, which need less memory
+CHUNK = 500  # number of episodes per batch, after which they are converted to samples, which need less memory
 MAX_WEIGHT = 20.0  # largest weight of an action
 
 

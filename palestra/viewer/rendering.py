@@ -91,7 +91,7 @@ def replay(data: Mapping[str, Any]) -> list[Rendering]:
     """Replay a stored episode and return its renderings; raise BadValue if it cannot be replayed."""
     kwargs = data.get("kwargs") or {}
     if not _accepted(data):
-        raise BadValue("the episode's keyword arguments are not all numbers or splits, and a replay accepts no others")
+        raise BadValue("a replay accepts only numbers and splits as keyword arguments, but the episode has others")
     turns = data["turns"][:MOST]
     seed = data.get("seed")
     if not isinstance(seed, int):

@@ -49,7 +49,7 @@ def test_client_plays_an_episode(server: Server, family: str) -> None:
 
 
 def reply(family: str, action: str) -> str:
-    """Return a model's reply with the expert's action in the format that AgentGym's prompts ask for."""
+    """Return a reply with the expert's action in the format that AgentGym's prompts require."""
     if family == "wordle":
         action = " ".join(action.removeprefix("\\boxed{").removesuffix("}"))
     if family == "sqlgym" and action.startswith("<answer>"):

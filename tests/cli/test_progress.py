@@ -1,4 +1,4 @@
-"""Test that commands show what they are doing, and that Ctrl-C is acknowledged while they do it."""
+"""Test that commands display their phases, and that they acknowledge Ctrl-C at any time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_slow_part_of_a_command_is_shown(tmp_path: Path, monkeypatch: pyte
 
 
 def read_to_end(controller: int) -> bytes:
-    """What the users of a pseudo-terminal wrote until all of them closed it. A single read may return a part of it."""
+    """Return everything written to a pseudo-terminal until its last user closed it; one read may return only a part."""
     data = b""
     try:
         while part := os.read(controller, 65536):

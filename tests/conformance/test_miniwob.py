@@ -1,8 +1,8 @@
 """Check the invariants of the MiniWoB environments.
 
-All ids share one class, so all invariants are checked for only one id. For 24 other ids, and for all in `make
-conformance`, the prompt, one invalid action and two random actions are tested, and the same episode is played twice.
-Episodes of four ids are replayed in another process.
+All ids share one class, so all invariants are checked for only one id. For 24 other ids, or all in `make conformance`,
+the prompt, one invalid action and two random actions are tested, and the same episode is played twice. Episodes of four
+ids are replayed in another process.
 """
 
 from __future__ import annotations

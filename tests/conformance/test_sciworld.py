@@ -1,7 +1,7 @@
 """Check the invariants of the ScienceWorld environments with few episodes, since each reset takes 0.1 s.
 
 All ids share one class with different tasks. The invariants are checked for one id, which mixes several task types, in
-short episodes; `make conformance` uses the complete check, which includes hostile actions (tests/envs/sciworld tests
+short episodes; `make conformance` runs the complete check, which includes hostile actions (tests/envs/sciworld tests
 some of them). Recordings of every task group are replayed in another process. For 12 ids, and for all in `make
 conformance`, the prompt, a random action and an invalid action are tested. Gold paths are tested on tasks with short
 solutions.

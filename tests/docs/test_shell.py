@@ -1,7 +1,7 @@
 """Run the shell commands in README and docs, in the order of each page and at a small size.
 
-Not run are blocks whose title starts with "needs" or "takes", lines whose comment contains "needs", and `pip install`:
-they need a GPU, an outside service or hours.
+Blocks whose title starts with "needs" or "takes", lines whose comment contains "needs", and `pip install` are not run,
+because they need a GPU, an external service or several hours.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def marked(text: str) -> bool:
 
 
 def commands(page: str) -> Iterator[str]:
-    """Yield the commands in the `sh` blocks of a page that need nothing else."""
+    """Yield the commands in a page's `sh` blocks that are not marked as needing something."""
     for title, code in shell_blocks(page):
         if marked(title):
             continue
@@ -129,7 +129,7 @@ def start_and_stop(command: str, folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return environment variables with which `palestra` and `python` are those of this checkout."""
+    """Return environment variables with which `palestra` and `python` run this checkout."""
     tools = folder / ".bin"
     if not tools.exists():
         tools.mkdir()

@@ -1,4 +1,4 @@
-"""Test an engine client and its channel in one process: replies are those of the engine, errors and ends arrive."""
+"""Test an engine client and its channel in one process: replies, errors and the end of conversations."""
 
 from __future__ import annotations
 

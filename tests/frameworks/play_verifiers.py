@@ -1,4 +1,4 @@
-"""Play an environment of verifiers as a Palestra environment, in a process with verifiers 0.1."""
+"""Play a verifiers environment as a Palestra environment, in a process with verifiers 0.1."""
 
 from __future__ import annotations
 

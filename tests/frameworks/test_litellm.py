@@ -87,7 +87,7 @@ def test_requests_per_minute() -> None:
 
     with play_back(["anthropic text"]) as api:
         asyncio.run(three(LiteLLMEngine(CLAUDE, api_key=KEY, base_url=api.url, requests_per_minute=600)))
-    assert api.times[-1] - api.times[0] > 0.15  # 0.1 s apart, less the time that a request needs to arrive
+    assert api.times[-1] - api.times[0] > 0.15  # 0.1 s apart, minus the time that a request takes to arrive
 
 
 def test_evaluation_with_cost(

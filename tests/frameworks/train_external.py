@@ -1,4 +1,4 @@
-r"""Train on an environment of another library with `palestra train`; print the rewards and the change of the weights.
+r"""Train on another library's environment with `palestra train`; print the rewards and the change in the weights.
 
 The default model first imitates random replies in the environment's format, such as `[7]`: "#" in the pattern is
 replaced by one of the choices.

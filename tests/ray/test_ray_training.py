@@ -87,7 +87,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_free() -> bool:
-    """Return whether all CPUs of the cluster are free and no actor and no placement group is left."""
+    """Return whether all CPUs in the cluster are free and no actor or placement group is left."""
     import ray
 
     groups = [group for group in ray.util.placement_group_table().values() if group["state"] != "REMOVED"]

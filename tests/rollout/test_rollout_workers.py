@@ -1,4 +1,4 @@
-"""Test rollouts in several processes with one engine: episodes are those of one process, and lost processes fail."""
+"""Test rollouts in several processes with one engine: the same episodes as in one process, and lost processes."""
 
 from __future__ import annotations
 

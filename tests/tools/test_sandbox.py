@@ -260,7 +260,7 @@ sandbox.run("import time; time.sleep(300)")
 
 
 def test_python_in_a_folder_that_was_given_with_parent_folders(tmp_path: Path) -> None:
-    """Check that the sandbox works if the interpreter's prefix contains `..`, as in environments of some tools."""
+    """Check that the sandbox works if the interpreter's prefix contains `..`, as in some tools' environments."""
     base = Path(sys.base_prefix)
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()

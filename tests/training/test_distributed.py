@@ -69,9 +69,9 @@ for values in json.loads(sys.argv[1]):
 
 
 def train_in_two_processes(configs: list[dict[str, Any]], script: Path, **last: str) -> tuple[list[int], list[str]]:
-    """Train in two processes with the variables that torchrun sets; torchrun itself would import torch once more.
+    """Train in two processes with the variables that torchrun sets; torchrun itself would import torch a third time.
 
-    `last` contains more variables for the second process. Returns the exit codes and outputs.
+    `last` contains additional variables for the second process. Returns the exit codes and outputs.
     """
     script.write_text(SCRIPT)
     with socket.create_server(("127.0.0.1", 0)) as free:

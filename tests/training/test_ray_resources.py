@@ -54,7 +54,7 @@ def test_cluster_that_is_too_small() -> None:
 
 
 def test_settings_that_do_not_apply_to_a_cluster() -> None:
-    with pytest.raises(BadValue, match="engine_gpus numbers the GPUs of one machine; with --ray, use --engine-servers"):
+    with pytest.raises(BadValue, match="--engine-gpus is for a single machine; with --ray, use --engine-servers"):
         config_of(engine="vllm", engine_gpus="0,1")
     with pytest.raises(BadValue, match="remove colocate"):
         RayPlan.of(config_of(engine="vllm", engine_kwargs={"colocate": True}), GPU_NODES)

@@ -33,8 +33,8 @@ LEARNING: dict[str, Any] = {
 }
 
 
-# The expert's games teach the format of the replies and a part of the strategy: usually the first three guesses, with
-# which 7 of the 10 numbers are found. GRPO has to improve the others.
+# The expert's games teach the reply format and part of the strategy: usually the first three guesses, which find 7 of
+# the 10 numbers. GRPO has to learn the later guesses.
 @pytest.mark.parametrize(("tied", "games"), [(True, 208), (False, 288)], ids=["tied", "untied"])
 def test_grpo_reaches_the_target(tmp_path: Path, tied: bool, games: int) -> None:
     model = save_model(tmp_path / "model", tied=tied)

@@ -1,4 +1,4 @@
-"""Test `palestra train --ray` with a vLLM server on a node of a local Ray cluster; the server is killed on the way."""
+"""Test `palestra train --ray` with a vLLM server on a local Ray cluster; the server is killed during training."""
 
 from __future__ import annotations
 

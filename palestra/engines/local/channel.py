@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class EngineChannel:
-    """Serves one `EngineClient`. `schedule` is called in the event loop when `take_batch` has something to send."""
+    """Serves one `EngineClient`. `schedule` is called in the event loop when `take_batch` has data to send."""
 
     def __init__(self, engine: LocalEngine, schedule: Callable[[], None]) -> None:
         self._engine = engine
@@ -24,7 +24,7 @@ class EngineChannel:
         self._loop = asyncio.get_running_loop()
         self._sampling: list[Sampling] = []
         self._running: dict[int, GenerationRequest] = {}
-        # Tokens of each conversation's last prompt and reply, also as 32-bit integers.
+        # Tokens of each conversation's last prompt and reply, as a list and as 32-bit integers.
         self._conversations: dict[int, tuple[list[int], bytes]] = {}
         self._batch = ReplyBatch([], [])
 
@@ -80,7 +80,7 @@ class EngineChannel:
         self._schedule()
 
     def take_batch(self) -> ReplyBatch:
-        """Return everything to send, and remove it."""
+        """Return and clear the pending batch."""
         batch, self._batch = self._batch, ReplyBatch([], [])
         return batch
 
@@ -110,7 +110,7 @@ class EngineChannel:
 
 
 class _ClientWaiter:
-    """Receives one request of the client."""
+    """Waits for one of the client's requests."""
 
     __slots__ = ("_channel", "_conversation", "_number", "loop")
     remote = True

@@ -119,7 +119,7 @@ class LocalEngine(PolicyEngine):
         self._working = False  # the worker is in its loop, or about to enter it
         self._pauses = 0
         self._closed = False
-        # Tasks that wait for the worker to leave its loop.
+        # Tasks that wait until the worker's loop has ended.
         self._stop_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._computed_version = 0  # version of the weights that the cache was computed with
         self._lockstep = lockstep
@@ -237,7 +237,7 @@ class LocalEngine(PolicyEngine):
         seed: int | None = None,
         prompt_bytes: bytes | None = None,
     ) -> GenerationRequest:
-        """Return a request for `submit`. `max_tokens` and `seed` replace those in `sampling`.
+        """Return a request for `submit`. `max_tokens` and `seed` override those in `sampling`.
 
         `prompt_bytes` are the ids as 32-bit integers, if they are known.
         """

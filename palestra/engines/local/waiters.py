@@ -14,7 +14,7 @@ class Waiter(Protocol):
     """Receives one request when it has finished."""
 
     loop: asyncio.AbstractEventLoop
-    remote: bool  # whether the conversation runs in another process, and not in the event loop
+    remote: bool  # whether the conversation runs in another process instead of the event loop
 
     def on_finished(self, request: GenerationRequest) -> None:
         """Receive the request. Called in the event loop."""

@@ -33,7 +33,7 @@ from palestra.errors import BadValue, EngineFailed
 _LOG = logging.getLogger(__name__)
 _ATTEMPTS = 3  # requests for one reply to servers that are running
 _SEED_STEP = 7919  # added to a seed for every continuation of a reply
-_WATCH_SECONDS = 1.0  # time between checks that the servers are running
+_WATCH_SECONDS = 1.0  # seconds between checks that the servers are running
 
 
 class VLLMEngine(PolicyEngine):
@@ -407,8 +407,8 @@ class VLLMEngine(PolicyEngine):
     async def pause(self) -> None:
         self._pauses += 1
         self._opened.clear()
-        # Every process interrupts its own replies: one that it sent after another process has paused the servers would
-        # wait until they resume.
+        # Every process interrupts its own replies, because a request sent after another process has paused the servers
+        # would wait until they resume.
         if self._router.running:
             self._interrupted = True
             up = [server for server in self.servers if server.up]

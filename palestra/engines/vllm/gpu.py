@@ -81,7 +81,7 @@ def _own_address(url: str) -> str:
     """Return the IP address of this machine in the network through which it reaches `url`."""
     host = urlsplit(url).hostname or "127.0.0.1"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 1))  # chooses a route and sends nothing
+        probe.connect((host, 1))  # selects a route without sending anything
         address: str = probe.getsockname()[0]
         return address
 

@@ -1,4 +1,4 @@
-"""Run the process of one vLLM server, on this machine or wherever a `ServerHost` starts it."""
+"""Run the process of one vLLM server on this machine or on another `ServerHost`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ServerProcess(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Process id while the process is running or has not been stopped yet."""
+        """Process id, or None if the process has not been started or was stopped."""
 
     def start(self) -> None:
         """Start the process unless it was started already; raise EngineFailed if its machine is lost."""
@@ -34,14 +34,14 @@ class ServerProcess(Protocol):
 
 
 class ServerHost(Protocol):
-    """A machine, or a part of one, on which a server runs."""
+    """A machine or part of a machine on which a server runs."""
 
     @property
     def address(self) -> str:
         """IP address at which the trainer reaches servers on this host."""
 
     def free_port(self) -> int:
-        """Return a port of this host that is not in use."""
+        """Return an unused port on this host."""
 
     def process(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> ServerProcess:
         """Return a process that runs `command` with these additional environment variables."""
@@ -110,7 +110,7 @@ class LocalHost:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port that is not in use."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         port: int = probe.getsockname()[1]

@@ -11,7 +11,7 @@ from palestra.engines.vllm.process import LocalProcess, free_port
 from palestra.errors import EngineFailed
 from palestra.optional import require
 
-CALL_SECONDS = 60.0  # maximum time for a call of an actor
+CALL_SECONDS = 60.0  # maximum time for a call to an actor
 
 
 class ServerActor:
@@ -68,7 +68,7 @@ class RayHost:
 
 
 class RayProcess:
-    """A server that runs in a `ServerActor`. A server whose actor is lost has ended and cannot be restarted."""
+    """A server that runs in a `ServerActor`. If the actor is lost, the server has ended and cannot be restarted."""
 
     def __init__(
         self, actor: Any, command: Sequence[str], environment: Mapping[str, str], log: Path | None = None

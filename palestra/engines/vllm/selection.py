@@ -1,4 +1,4 @@
-"""Choose how weights are sent to the vLLM servers of a run."""
+"""Choose how weights are sent to a run's vLLM servers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Update = Literal["auto", "files", "reload", "nccl", "ipc"]
 
 
 def make_transfer(update: Update, model: Any, folder: Path, *, workers_per_server: int) -> WeightTransfer:
-    """Return the transfer for `update`; "auto" is "files". A model with LoRA adapters has its own transfer."""
+    """Return the transfer for `update`; "auto" means "files". Models with LoRA adapters use a separate transfer."""
     if getattr(model, "peft_config", None):
         return LoraTransfer(folder, model)
     if update in ("nccl", "ipc"):
@@ -29,7 +29,7 @@ def make_transfer(update: Update, model: Any, folder: Path, *, workers_per_serve
 
 
 async def supported_transfer(transfer: WeightTransfer, clients: Sequence[VLLMClient], update: Update) -> WeightTransfer:
-    """Return vLLM's `reload_weights` instead of files for servers at given URLs that lack Palestra's extension."""
+    """Return the transfer for servers at given URLs: files, or `reload_weights` if they lack Palestra's extension."""
     if not isinstance(transfer, FileTransfer):
         return transfer
     for client in clients:

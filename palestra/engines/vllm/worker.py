@@ -1,7 +1,7 @@
 """Code that runs in a vLLM server: a weight-transfer backend that reads files, and fingerprints of the weights.
 
 `vllm serve --worker-extension-cls palestra.engines.vllm.worker.PolicyWorker` imports this module in every worker, which
-registers the backend `palestra_files` with vLLM. A trainer then updates the weights through vLLM's own interface:
+registers the `palestra_files` backend with vLLM. A trainer then updates the weights through vLLM's own interface:
 /init_weight_transfer_engine, /start_weight_update, /update_weights and /finish_weight_update. The server's environment
 needs vLLM but none of the packages that Palestra uses elsewhere.
 """
@@ -93,7 +93,7 @@ class FileUpdateInfo:
 
 
 def register_backend() -> None:
-    """Register the backend `palestra_files`, which reads the weights for an update from safetensors files."""
+    """Register the `palestra_files` backend, which reads the weights for an update from safetensors files."""
     from safetensors import safe_open
     from vllm.distributed.weight_transfer.base import WeightTransferEngine
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory

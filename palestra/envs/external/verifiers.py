@@ -1,7 +1,7 @@
 """Play environments of the verifiers library (0.1 interface): `palestra.make("verifiers:wordle")`.
 
 The name is the id of an installed verifiers environment, which provides `load_environment`. The environment must reply
-by text; environments whose rollouts need a model client or sandboxes of their own are not supported.
+by text; environments whose rollouts need their own model client or sandboxes are not supported.
 """
 
 from __future__ import annotations

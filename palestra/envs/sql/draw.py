@@ -130,7 +130,7 @@ class EdgeDraw(Draw):
         near = {value + change for value in self.numbers for change in (-step, -1, 0, 1, step)}
         edges = [value for value in sorted(near) if low * step <= value <= high * step]
         edges += [value for value in edges if value in self.numbers]  # the constant itself is most important
-        # Duplicate minima and maxima expose queries that handle ties incorrectly, for example by ORDER BY ... LIMIT 1.
+        # Duplicate minima and maxima expose queries that handle ties incorrectly, such as ORDER BY ... LIMIT 1.
         return edges, (low * step, high * step, self._between(low, high) * step)
 
     def choice(self, values: Sequence[T]) -> T:

@@ -1,1 +1,1 @@
-"""WebArena's tasks, on the sites that the user runs."""
+"""WebArena's tasks, on sites that the user runs."""

@@ -1,4 +1,4 @@
-"""WebArena environment: the original tasks, or those of WebArena Verified, on the sites that the user runs."""
+"""WebArena environment: the original tasks or those of WebArena Verified, on sites that the user runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIZE = (1280, 720)
 
 @dataclass(slots=True)
 class ArenaStart:
-    """A task's first pages. An episode can be started only once, because the sites keep its changes."""
+    """A task's start pages. An episode can be started only once, because its changes to the sites are permanent."""
 
     urls: tuple[str, ...]
     addresses: tuple[str, ...]
@@ -46,8 +46,8 @@ class ArenaStart:
     def open(self, context: Context) -> None:
         if self.opened:
             raise EnvFailed(
-                "an episode on WebArena's sites cannot be forked or repeated after the browser was lost, because the "
-                "sites keep its changes"
+                "a WebArena episode cannot be forked, or repeated after the browser was lost, because its changes to "
+                "the sites are permanent"
             )
         self.opened = True
         if self.cookies:
@@ -95,10 +95,10 @@ class WebArena(WebEnv):
     `urls` are the addresses of the sites by name (shopping, shopping_admin, reddit, gitlab, map, wikipedia, homepage),
     by default those in WebArena's environment variables (SHOPPING and so on). `dataset` is "original" or "verified";
     `tasks` is a file in the same format instead of the one in the package. Only tasks whose sites have an address are
-    drawn; `task` selects one by its number, and so does `reset(options={"task": 12})`. `auth` is the folder with the
-    logins that WebArena's `auto_login.py` has written. `judge` is a function, or its name "module:function", that
-    compares an answer with a reference, `judge(question, reference, answer) -> bool`; without it, the tasks that need
-    one are not drawn. The sites are not reset, so the tasks that change them depend on each other.
+    sampled; `task` or `reset(options={"task": 12})` selects one by its number. `auth` is the folder with the logins
+    that WebArena's `auto_login.py` wrote. `judge` is a function, or its name "module:function", that compares an
+    answer with a reference: `judge(question, reference, answer) -> bool`; without it, tasks that need a judge are not
+    sampled. The sites are not reset, so a task that changes them can affect later tasks.
     """
 
     filters_tasks = False

@@ -1,8 +1,8 @@
 """WebArena's evaluators: the answer, the final address, and the content of pages.
 
 The rules are those of `evaluation_harness/evaluators.py` in libwebarena, which needs Playwright, NLTK and other
-packages. They were written again for this package's browser. An answer that consists of one character is compared with
-the tokens of the agent's answer, which NLTK splits into words; here, a regular expression does.
+packages. They are reimplemented here for this package's browser. A reference of one character is compared with the
+words in the agent's answer; libwebarena splits these with NLTK, this module with a regular expression.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROLE = """(() => {
 
 
 class Pages(ABC):
-    """Access to the agent's browser: the final page, and new pages that are loaded for the evaluation."""
+    """Access to the agent's browser: the final page, and further pages that are loaded for the evaluation."""
 
     url: str  # of the final page
 
@@ -118,7 +118,7 @@ def accepts_pages(config: Mapping[str, Any], pages: Pages, urls: Mapping[str, st
 def evaluate(
     config: Mapping[str, Any], answer: str, pages: Pages, urls: Mapping[str, str], judge: Judge | None
 ) -> bool:
-    """Return whether all evaluators of a task accept the end of the episode."""
+    """Return whether all of a task's evaluators accept the final state of the episode."""
     checks: dict[str, Callable[[], bool]] = {
         "string_match": lambda: accepts_answer(config, answer, judge),
         "url_match": lambda: accepts_url(config, pages.url),

@@ -33,7 +33,7 @@ def site_urls(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def fill_in(text: str, urls: Mapping[str, str]) -> str:
-    """Replace placeholders such as __SHOPPING_ADMIN__ by the addresses of the sites."""
+    """Replace placeholders such as __SHOPPING_ADMIN__ with the addresses of the sites."""
     for name, url in urls.items():
         text = text.replace(f"__{name.upper()}__", url)
     return text

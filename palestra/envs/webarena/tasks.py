@@ -1,4 +1,4 @@
-"""Read WebArena's tasks from the packages `libwebarena` and `webarena-verified`, or from a file in their format."""
+"""Read WebArena's tasks from the `libwebarena` and `webarena-verified` packages, or from a file in their format."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _rows(dataset: str, path: str | None) -> list[dict[str, Any]]:
 
 
 def read_tasks(dataset: str, path: str | None, urls: Mapping[str, str]) -> dict[int, ArenaTask]:
-    """Return the tasks on the sites with an address, by number."""
+    """Return the tasks that need only sites with a known address, by number."""
     rows = [row for row in _rows(dataset, path) if set(row["sites"]) <= urls.keys()]
     return {int(row["task_id"]): _task(row, urls) for row in rows}
 

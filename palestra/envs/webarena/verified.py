@@ -1,4 +1,4 @@
-"""Evaluate episodes with the package `webarena-verified`: typed answers, and the requests that the browser has sent."""
+"""Evaluate typed answers and the browser's requests with the `webarena-verified` package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = (
     '"NOT_FOUND_ERROR" | "ACTION_NOT_ALLOWED_ERROR" | "PERMISSION_DENIED_ERROR" | "DATA_VALIDATION_ERROR" | '
     '"UNKNOWN_ERROR", "retrieved_data": [items] | null, "error_details": text | null}.'
 )
-MAX_TEXT = 100_000  # characters of a response that are recorded
+MAX_TEXT = 100_000  # maximum number of recorded characters per response
 
 
 def network_events(requests: Iterable[tuple[Request, Response]]) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def _text(body: bytes) -> str:
 def evaluate(
     task: ArenaTask, answer: str, requests: Iterable[tuple[Request, Response]], urls: Mapping[str, str]
 ) -> bool:
-    """Return whether the package's evaluators accept the end of the episode."""
+    """Return whether the package's evaluators accept the final state of the episode."""
     try:
         from webarena_verified.api import WebArenaVerified
         from webarena_verified.types.config import WebArenaVerifiedConfig

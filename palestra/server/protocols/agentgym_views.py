@@ -175,7 +175,7 @@ async def _wordle_observation(_session: ProtocolSession, first: StepResult, last
 
 
 async def _filtered_vocab(_session: ProtocolSession, _first: StepResult, last: StepResult) -> list[str]:
-    """Return the words that are consistent with all marks."""
+    """Return the words that are consistent with the marks of all guesses."""
     return list(consistent_words(_WORDLE_LETTERS, tuple(_marked_guesses(last))))
 
 

@@ -123,7 +123,7 @@ class Live:
                 self._draw("")
 
     def end(self, key: int) -> None:
-        """Forget a phase; its line stays visible until the next drawing, so that short phases do not flicker."""
+        """Remove a phase; its line stays visible until the next redraw, so that short phases do not flicker."""
         self._phases.pop(key, None)
 
     def _draw(self, above: str) -> None:

@@ -1,4 +1,4 @@
-"""The forge without a browser: its content, its pages, ids that do not depend on chance, and its grading."""
+"""Test the forge without a browser: content, pages, deterministic ids and grading."""
 
 from __future__ import annotations
 

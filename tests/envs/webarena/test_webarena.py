@@ -1,4 +1,4 @@
-"""WebArena's tasks: their configurations and evaluators, and an episode on a small site (`make conformance`)."""
+"""Test WebArena's task configurations and evaluators, and an episode on a small site (`make conformance`)."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_addresses(reference: str, url: str, accepted: bool) -> None:
 
 
 class Recorded(Pages):
-    """Pages with fixed contents, and a record of what was read."""
+    """Pages with fixed contents."""
 
     def __init__(self, contents: dict[str | None, str]) -> None:
         self.url = "http://r/f/books/12/a-title/-/comment/3"

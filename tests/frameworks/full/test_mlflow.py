@@ -1,4 +1,4 @@
-"""Test that `palestra train --mlflow` logs each step once to a real MLflow database, also when a run is resumed."""
+"""Test that `palestra train --mlflow` logs each step once to a real MLflow database, even if the run is resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test `palestra train` on environments of other libraries."""
+"""Test `palestra train` on environments from other libraries."""
 
 from __future__ import annotations
 

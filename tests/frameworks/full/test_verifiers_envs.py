@@ -1,4 +1,4 @@
-"""Test environments of verifiers as Palestra environments."""
+"""Test verifiers environments as Palestra environments."""
 
 from __future__ import annotations
 

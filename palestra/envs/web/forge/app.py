@@ -1,8 +1,8 @@
 """The forge: Fossil on an episode's copy of a repository, with the same pages for the same actions.
 
 Fossil chooses the ids of new tickets at random, and the hashes of their artifacts depend on them. The browser never
-receives these ids: in every reply, each id that was created in the episode is replaced by one that depends only on the
-order in which they were created, and requests are translated back.
+receives these ids: in every reply, each id that was created in the episode is replaced with one that depends only on
+the order of creation, and requests are translated back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ PREFIX = "palestra-forge-"  # prefix of the folders with an episode's repository
 NOBODY = 65534
 _HASH = re.compile(rb"(?<![0-9a-f])[0-9a-f]{8,64}(?![0-9a-f])")
 _SUGGESTION = re.compile(rb"(Password suggestion: )\w+")  # a random one
-_CLOSED = ("login", "logout", "register", "chat", "captcha", "test")  # beginnings of pages that are not part of a task
+_CLOSED = (
+    "login",
+    "logout",
+    "register",
+    "chat",
+    "captcha",
+    "test",
+)  # path prefixes of pages outside all tasks
 _STATIC = ("/style.css", "/builtin/", "/favicon.ico", "/logo", "/background")
 
 
@@ -87,7 +94,7 @@ def _ticket_ids(data_seed: int) -> frozenset[str]:
 
 @cache
 def _format() -> str:
-    """Return a short hash of all that a repository is built from."""
+    """Return a short hash of everything that a repository is built from."""
     sources = [Path(str(module.__file__)).read_bytes() for module in (artifacts, content)]
     return sha3_256(b"\0".join([version().encode(), *sources])).hexdigest()[:12]
 
@@ -117,11 +124,11 @@ def _remove_stale_folders() -> None:
     remove_stale(PREFIX)
 
 
-_STATIC_REPLIES: dict[str, Response] = {}  # files that belong to Fossil, which are the same in all episodes
+_STATIC_REPLIES: dict[str, Response] = {}  # Fossil's own files, which are the same in all episodes
 
 
 class ForgeSite:
-    """The forge during one episode. Its clock advances by a minute with every form that is sent."""
+    """The forge during one episode. Its clock advances by one minute with every submitted form."""
 
     quick = False
 

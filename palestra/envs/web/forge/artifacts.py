@@ -1,7 +1,7 @@
 """Write a project as artifacts in a Fossil repository.
 
 Fossil stores all content as text files with one line ("card") per property; `fossil rebuild` derives its tables from
-them. Writing the artifacts directly takes a fraction of the time of the corresponding commands, and fixes their times.
+them. Writing the artifacts directly is much faster than the corresponding commands, and makes their timestamps fixed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from palestra.envs.web.forge.content import (
 
 MARKDOWN = "text/x-markdown"
 ROLES = {"developer": "v2345", "reader": "u234", "agent": "abcdefghijklmnoqrtuvwz23456"}  # Fossil's capabilities
-FOOTER = "</div><div class='footer'>Fossil</div>"  # the usual one contains the time that the page took
+FOOTER = "</div><div class='footer'>Fossil</div>"  # the default footer contains the time it took to generate the page
 MENU = """Home /home * {}
 Timeline /timeline * {}
 Files /dir?ci=tip * {}
@@ -67,7 +67,7 @@ SETTINGS = {
 
 
 def write(database: sqlite3.Connection, project: Project) -> None:
-    """Replace the content of a new repository by a project; `fossil rebuild` has to follow."""
+    """Replace the content of a new repository with a project; call `fossil rebuild` afterwards."""
     for table in ("blob", "event", "tagxref", "plink", "leaf", "mlink", "unclustered", "unsent", "rcvfrom"):
         database.execute(f"DELETE FROM {table}")  # noqa: S608  # constants
     database.execute("INSERT INTO rcvfrom(rcvid, uid, mtime) VALUES (1, 1, 2460000.5)")

@@ -1,6 +1,6 @@
-"""Find Fossil, and let it answer requests with a fixed clock, one process per request.
+"""Find Fossil and run it with a fixed clock, in one process per request.
 
-Nothing keeps running between two requests, so there is no port, no server to restart, and nothing to end. Fossil prints
+No process runs between two requests, so there is no port to reserve and no server to restart or stop. Fossil prints
 times in many places, and the hashes of its artifacts contain them, so it must read the episode's clock: libfaketime
 replaces the system's clock in its process. As root, Fossil changes to the folder's owner and calls chroot.
 """
@@ -66,7 +66,7 @@ def run(*arguments: str, folder: Path) -> str:
 
 
 def answer(folder: Path, request: Request, *, user: str, when: datetime) -> Response:
-    """Let Fossil answer a request on the repository in `folder`, as a user who is logged in, at the given time."""
+    """Return Fossil's response to a request on the repository in `folder`, from a logged-in user at the given time."""
     environment = {
         "HOME": "/" if os.geteuid() == 0 else str(folder),
         "LD_PRELOAD": find_clock(),

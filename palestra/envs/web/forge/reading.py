@@ -10,7 +10,7 @@ from palestra.envs.web.forge.content import SITUATIONS, SYMPTOMS, Thread, Ticket
 from palestra.envs.web.suite.tasks import NOT_POSSIBLE, Click, Draw, Move, Stop, Task, template
 
 SITE = FORGE.name
-MISSING = (  # wiki pages, and entries that they do not have
+MISSING = (  # wiki pages and entries that these pages do not have
     ("Installation", "License key"),
     ("Installation", "Disk space"),
     ("Meetings", "Chair"),

@@ -97,12 +97,12 @@ def _artifact(source: sqlite3.Connection, rid: int) -> _Artifact:
 
 
 def _content(source: sqlite3.Connection, rid: int) -> bytes:
-    """Return a stored file. Fossil stores earlier versions as differences from later ones, and these are not read."""
+    """Return a stored file. Earlier versions, which Fossil stores as deltas, raise an error."""
     stored, difference = source.execute(
         "SELECT content, EXISTS (SELECT 1 FROM delta WHERE delta.rid = blob.rid) FROM blob WHERE rid = ?", (rid,)
     ).fetchone()
     if difference:
-        raise EnvFailed(f"the forge's artifact {rid} is stored as a difference, which cannot be graded")
+        raise EnvFailed(f"the forge's artifact {rid} is stored as a delta, which cannot be graded")
     return zlib.decompress(stored[4:])
 
 

@@ -83,14 +83,14 @@ class SuiteStart:
 class WebSuite(WebEnv):
     """Tasks on sites with generated content, such as an encyclopedia and a map.
 
-    `sites` is one or more of their names (a text with commas, or a list): encyclopedia, map, shop and forge, which
-    needs the programs fossil and faketime. Tasks that need several sites are drawn only
-    if all of them are given. `level` is 1, 2 or 3, and None draws from all. `split="train"` draws from the templates
-    and the content for training, and `split="test"` from all templates, on other content; a template with `held_out`
-    is never used in training. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
+    `sites` is a list or a comma-separated string of site names: encyclopedia, map, shop and forge, which needs Fossil
+    and libfaketime. Tasks that need several sites are sampled only if all of them are given. `level` is 1, 2 or 3; None
+    means all levels. `split="train"` samples templates and content for training, and `split="test"` samples all
+    templates, with other content; templates marked `held_out` are never used in training.
+    `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
 
-    A task is done if, at `stop`, the answer and the address are right and the databases of the sites were changed
-    exactly as asked. `observation` is "axtree", "html" or "screenshot".
+    A task is solved if, at `stop`, the answer and the address are correct and the databases of the sites contain
+    exactly the requested changes. `observation` is "axtree", "html" or "screenshot".
     """
 
     expert_peeks = True  # the expert knows the answer

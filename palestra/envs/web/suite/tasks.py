@@ -73,7 +73,7 @@ class Fill(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Replace the content of the first field with several lines."""
+    """Replace the content of the first multi-line field."""
 
     text: str
 
