@@ -31,6 +31,7 @@ import orjson
 from playwright.sync_api import Page, sync_playwright
 
 from palestra.agents import RandomAgent
+from palestra.browser.executable import find_browser
 from palestra.engines import ByteTokenizer
 from palestra.rollout import Trajectory, collect
 from palestra.rollout.codec import to_json
@@ -39,7 +40,6 @@ from palestra.types import Call
 BARS = {"page_s": 2.0, "episode_ms": 300.0, "memory_mb": 500.0}  # maximum values with 100,000 episodes
 ENVS = ["game:Sokoban-v0-easy", "game:Minesweeper-v0-easy", "game:Mastermind-v0-easy", "game:Hangman-v0-easy"]
 LINE = 20_000  # approximate number of bytes per episode
-CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 
 def games() -> list[bytes]:
@@ -137,7 +137,7 @@ def measure(server: Server, run: Path, episodes: int) -> dict[str, float]:
     listing = f"{server.address}#/episodes?run={run.name}"
     name = "episodes.jsonl"
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         figures["page_while_reading_s"] = timed_page(page, listing, "tbody tr")
         during = []

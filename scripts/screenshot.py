@@ -7,15 +7,13 @@ python scripts/screenshot.py runs --run guess_the_number --out docs/images/viewe
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+from palestra.browser.executable import find_browser
 
 
 def main() -> None:
@@ -30,7 +28,7 @@ def main() -> None:
         address = next(word for word in server.stdout.readline().split() if word.startswith("http")).strip(";")
         try:
             with sync_playwright() as driver:
-                browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+                browser = driver.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
                 page = browser.new_page(viewport={"width": 1200, "height": 760}, reduced_motion="reduce")
                 page.goto(address)
                 page.get_by_text(args.run, exact=True).first.click()

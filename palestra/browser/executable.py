@@ -19,7 +19,11 @@ NAMES = (
     "/Applications/Chromium.app/Contents/MacOS/Chromium",
 )
 INSTALL = "apt-get install chromium-headless-shell (or chromium)"
-_BEHIND_WRAPPER = {"/usr/bin/chromium": "/usr/lib/chromium/chromium"}  # Debian's shell script only adds desktop flags
+# Executables that Debian's shell scripts start; the scripts add at most desktop flags.
+_BEHIND_WRAPPER = {
+    "/usr/bin/chromium": "/usr/lib/chromium/chromium",
+    "/usr/bin/chromium-headless-shell": "/usr/lib/chromium/chromium-headless-shell",
+}
 
 _DISABLED_FEATURES = (
     "AutofillServerCommunication",

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
-from palestra.browser.executable import FLAGS
+from palestra.browser.executable import FLAGS, find_browser
 from tests.viewer.sample_runs import GUESS, NASTY, training_run, training_step
 from tests.viewer.server import Server
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 DESKTOP, PHONE = 1280, 390
 STEP = "trajectories/step-000001.jsonl.gz"
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
@@ -32,51 +30,68 @@ expect.set_options(timeout=WAIT)
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    assert Path(CHROMIUM).exists(), "the tests need Chromium; install it with `make browser`"
     with sync_playwright() as driver:
         quiet = next(flag for flag in FLAGS if flag.startswith("--disable-features="))  # fewer processes per window
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", quiet])
+        browser = driver.chromium.launch(executable_path=find_browser(), args=["--no-sandbox", quiet])
         yield browser
         browser.close()
 
 
-class Tab:
-    """Browser page that records errors, dialogs and external requests."""
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> BrowserContext:
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(WAIT)
+    return context
 
-    def __init__(self, browser: Browser, width: int) -> None:
-        self.page: Page = browser.new_page(viewport={"width": width, "height": 844}, reduced_motion="reduce")
-        self.page.set_default_timeout(WAIT)
+
+@pytest.fixture(scope="module")
+def shared(context: BrowserContext) -> Page:
+    """Return the page that most tests share, because a new one takes half a second of CPU time."""
+    return context.new_page()
+
+
+class Tab:
+    """Browser page at a width. It records errors, dialogs and external requests until `close`."""
+
+    def __init__(self, page: Page, width: int) -> None:
+        self.page = page
+        page.set_viewport_size({"width": width, "height": 844})
         self.errors: list[str] = []
-        self.page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda err: self.errors.append(str(err)))
-        self.page.on("dialog", self._dialog)
-        self.page.on("requestfailed", lambda r: self.errors.append(f"{r.url}: {r.failure}"))
+        self._handlers: dict[Any, Any] = {
+            "console": lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None,
+            "pageerror": lambda err: self.errors.append(str(err)),
+            "dialog": self._dialog,
+            "requestfailed": lambda r: self.errors.append(f"{r.url}: {r.failure}"),
+        }
+        for event, handler in self._handlers.items():
+            page.on(event, handler)
 
     def _dialog(self, box: Dialog) -> None:
         self.errors.append(f"unexpected dialog: {box.message}")
         box.dismiss()
 
     def open(self, address: str) -> Page:
-        self.page.goto("about:blank")
         self.page.goto(address)
         return self.page
 
     def close(self) -> None:
-        self.page.close()
+        for event, handler in self._handlers.items():
+            self.page.remove_listener(event, handler)
+        self.page.goto("about:blank")
         errors = [text for text in self.errors if "ERR_ABORTED" not in text]  # canceled by a new view
         assert errors == []
 
 
 @pytest.fixture(params=[DESKTOP, PHONE])
-def tab(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Tab]:
-    tab = Tab(browser, request.param)
+def tab(request: pytest.FixtureRequest, shared: Page) -> Iterator[Tab]:
+    tab = Tab(shared, request.param)
     yield tab
     tab.close()
 
 
 @pytest.fixture
-def desktop(browser: Browser) -> Iterator[Tab]:
-    tab = Tab(browser, DESKTOP)
+def desktop(shared: Page) -> Iterator[Tab]:
+    tab = Tab(shared, DESKTOP)
     yield tab
     tab.close()
 
@@ -100,7 +115,7 @@ def ready(server: Server) -> Server:
     return server
 
 
-def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browser) -> None:
+def test_every_view_fits_the_width_without_errors(ready: Server, shared: Page) -> None:
     """Follow links to every view at phone width, and then widen the window."""
     one = {"run": "trained", "at": f"{STEP}:0"}
     nasty = {"run": "nasty", "at": "episodes.jsonl:0"}
@@ -120,7 +135,7 @@ def test_every_view_fits_the_width_without_errors(ready: Server, browser: Browse
         view(ready, "comparison", **EVALUATIONS): ".page.comparison tbody tr",
         view(ready, "play"): ".page.play .env-card",
     }
-    tab = Tab(browser, PHONE)
+    tab = Tab(shared, PHONE)
     page = tab.page
     for address, selector in views.items():
         page.set_viewport_size({"width": PHONE, "height": 844})
@@ -205,9 +220,10 @@ def test_two_evaluations_are_compared_task_by_task(ready: Server, desktop: Tab) 
     expect(page.locator("h1")).to_contain_text("the same task")
 
 
-def test_boards_are_drawn_and_an_episode_is_shared(ready: Server, browser: Browser, tmp_path: Path) -> None:
-    tab = Tab(browser, DESKTOP)
-    page = tab.open(view(ready, "episode", run="expert", at="episodes.jsonl:0"))  # Sokoban
+def test_boards_are_drawn_and_an_episode_is_shared(
+    ready: Server, desktop: Tab, browser: Browser, tmp_path: Path
+) -> None:
+    page = desktop.open(view(ready, "episode", run="expert", at="episodes.jsonl:0"))  # Sokoban
     expect(page.locator(".cells .player").first).to_be_visible()
     expect(page.get_by_text("Draw states")).to_have_count(0)  # the environment has no renderer
     page.goto(view(ready, "episode", run="expert", at="episodes.jsonl:4"))  # Sudoku, 4 x 4
@@ -217,7 +233,6 @@ def test_boards_are_drawn_and_an_episode_is_shared(ready: Server, browser: Brows
         page.get_by_text("Share").click()
     shared = tmp_path / download.value.suggested_filename
     download.value.save_as(shared)
-    tab.close()
     alone = browser.new_page(java_script_enabled=False)
     alone.goto(shared.as_uri())
     expect(alone.locator(".message.agent").first).to_contain_text("boxed")
@@ -321,10 +336,10 @@ def test_two_episodes_side_by_side(ready: Server, tab: Tab) -> None:
     expect(page.locator(".pair.heads .side").nth(1)).to_contain_text("random / episodes.jsonl:2")
 
 
-def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) -> None:
+def test_a_person_plays_and_saves_the_episode(shared: Page, tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     server = Server(tmp_path / "runs", tmp_path / "cache")
-    tab = Tab(browser, PHONE)
+    tab = Tab(shared, PHONE)
     try:
         page = tab.open(view(server, "play"))
         page.get_by_label("Environment").fill("guessthenumber easy")
@@ -349,10 +364,10 @@ def test_a_person_plays_and_saves_the_episode(browser: Browser, tmp_path: Path) 
         assert server.close() == ""
 
 
-def test_the_page_of_a_running_training_is_updated(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_of_a_running_training_is_updated(context: BrowserContext, tmp_path: Path) -> None:
     run = training_run(tmp_path / "runs" / "now", steps=0)  # a run that has just started
     server = Server(tmp_path / "runs", tmp_path / "cache")
-    tabs = [Tab(browser, DESKTOP) for _ in range(3)]
+    tabs = [Tab(context.new_page(), DESKTOP) for _ in range(3)]
     for tab in tabs:  # poll ten times as often
         tab.page.add_init_script("const wait = setTimeout; window.setTimeout = (call, ms) => wait(call, ms / 10)")
     try:
