@@ -14,18 +14,17 @@ from palestra.engines.client import pack_floats, pack_ids, unpack_floats, unpack
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
 from palestra.types import Action, Call
 
-# A call: (number of tokens that it shares with the previous call's prompt and reply, prompt length, reply length,
-# finish, version, other fields if they differ from the default).
 T = TypeVar("T")
 
+# A call: (number of tokens that it shares with the previous call's prompt and reply, prompt length, reply length,
+# finish, version, other fields if they differ from the default).
 _PackedCall: TypeAlias = tuple[int, int, int, str, int, tuple[Any, ...]]
 
 
 def pack_trajectory(trajectory: Trajectory) -> bytes:
     """Pack a trajectory; raise an exception if the environment returned an object that cannot be pickled."""
-    ids: list[
-        int
-    ] = []  # new tokens of all calls: replies, and the part of each prompt after the previous prompt and reply
+    # New tokens of all calls: replies, and the part of each prompt after the previous prompt and reply.
+    ids: list[int] = []
     logprobs: list[float] = []
     previous: list[int] = []  # the previous call's prompt and reply
     turns = []
@@ -61,10 +60,24 @@ def unpack_trajectory(task: Task, data: bytes) -> Trajectory:
     """Return the trajectory of `task` that `pack_trajectory` has packed."""
     packed = pickle.loads(data)  # noqa: S301  # sent by a worker process
     packed_ids, packed_logprobs, packed_turns, observation, success, final_prompt, failure, task_id, numbers = packed
-    calls = _Calls(unpack_ids(packed_ids), unpack_floats(packed_logprobs))
+    ids, logprobs = unpack_ids(packed_ids), unpack_floats(packed_logprobs)
+    start = 0  # index in `ids` of the first token of the current sample
+    used = used_logprobs = 0  # number of ids and log-probabilities in the calls so far
     turns = []
     for seen, text, packed_calls, tool_calls, info, (reward, terminated, truncated, *seconds) in packed_turns:
-        action = _new_action(text, tuple([calls.next(*call) for call in packed_calls]), tool_calls)
+        calls = []
+        for known, prompt_length, length, finish, version, rest in packed_calls:
+            if not known:
+                start = used
+            reply = start + prompt_length
+            used = reply + length
+            kind, split, prompt, usage, count = rest or ("act", None, None, None, length)
+            first, used_logprobs = used_logprobs, used_logprobs + count
+            sampled, their_logprobs = ids[reply:used], logprobs[first:used_logprobs]
+            calls.append(
+                _new_call(ids[start:reply], sampled, their_logprobs, finish, version, kind, split, prompt, usage)
+            )
+        action = _new_action(text, tuple(calls), tool_calls)
         turns.append(_new_turn(seen, action, reward, terminated, truncated, info, *seconds))
     return Trajectory(
         env_id=task.env_id,
@@ -94,52 +107,27 @@ def _pack_call(call: Call, known: int) -> _PackedCall:
 
 
 def _constructor(data_class: type[T]) -> Callable[..., T]:
-    """Return a function that creates an instance from the values of all fields, in order.
+    """Return a function that creates an instance of a frozen dataclass from the values of all fields, in order.
 
-    It is three times as fast as the class's own constructor, which is slow for frozen dataclasses.
+    A frozen dataclass sets each field with a slow function call. This function creates an instance of a class that is
+    not frozen but has the same slots, and then changes the instance's class, which takes less than a third of the time.
     """
-    setters = [getattr(data_class, item.name).__set__ for item in fields(data_class)]  # type: ignore[arg-type]
-
-    def create(*values: Any) -> T:
-        instance = object.__new__(data_class)
-        for setter, value in zip(setters, values):  # noqa: B905  # `strict` is slower, and tests compare the results
-            setter(instance, value)
-        return instance
-
+    names = [item.name for item in fields(data_class)]  # type: ignore[arg-type]
+    arguments = ", ".join(names)
+    assignments = "; ".join(f"self.{name} = {name}" for name in names)
+    namespace: dict[str, Any] = {"data_class": data_class}
+    exec(  # noqa: S102  # the names are those of the dataclass's fields
+        f"class Unfrozen:\n"
+        f"    __slots__ = {tuple(names)}\n"
+        f"    def __init__(self, {arguments}): {assignments}\n"
+        f"def create({arguments}):\n"
+        f"    instance = Unfrozen({arguments})\n"
+        f"    instance.__class__ = data_class\n"
+        f"    return instance\n",
+        namespace,
+    )
+    create: Callable[..., T] = namespace["create"]
     return create
 
 
 _new_call, _new_action, _new_turn = _constructor(Call), _constructor(Action), _constructor(Turn)
-
-
-class _Calls:
-    """Recreates a trajectory's calls in order from their packed tokens."""
-
-    def __init__(self, ids: list[int], logprobs: list[float]) -> None:
-        self._ids = ids
-        self._logprobs = logprobs
-        self._start = 0  # index in `ids` of the first token of the current sample
-        self._used = 0  # number of ids in the calls so far
-        self._logprobs_used = 0
-
-    def next(
-        self, known: int, prompt_length: int, length: int, finish: str, version: int, rest: tuple[Any, ...]
-    ) -> Call:
-        if not known:
-            self._start = self._used
-        reply = self._start + prompt_length
-        self._used = reply + length
-        kind, split, prompt, usage, count = rest or ("act", None, None, None, length)
-        first = self._logprobs_used
-        self._logprobs_used += count
-        return _new_call(
-            self._ids[self._start : reply],
-            self._ids[reply : self._used],
-            self._logprobs[first : self._logprobs_used],
-            finish,
-            version,
-            kind,
-            split,
-            prompt,
-            usage,
-        )
