@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, Qwen3ForCausalLM
 
 from palestra.engines import ByteTokenizer, Completion, Sampling
 from palestra.engines.openai import OpenAIEngine
-from palestra.errors import BadValue
+from palestra.errors import BadValue, ContextFull
 from tests.vllm.conftest import CONTEXT
 
 T = TypeVar("T")
@@ -204,7 +204,7 @@ def test_reply_is_limited_by_the_context(engine: OpenAIEngine, prompts: list[lis
 
 def test_prompt_longer_than_the_context_raises(engine: OpenAIEngine, server: str, prompts: list[list[int]]) -> None:
     long = (prompts[2] * 20)[: CONTEXT + 88]
-    with pytest.raises(BadValue, match=f"{len(long)} tokens leaves no room for a reply in a context of {CONTEXT}"):
+    with pytest.raises(ContextFull, match=f"{len(long)} tokens leaves no room for a reply in a context of {CONTEXT}"):
         run(all_of(engine, [long], [Sampling()]))
 
     async def rejected_by_the_server() -> None:
@@ -212,7 +212,7 @@ def test_prompt_longer_than_the_context_raises(engine: OpenAIEngine, server: str
         engine.max_context = None
         await engine.generate(long, Sampling())
 
-    with pytest.raises(BadValue, match=f"do not fit: {server} returned 400: .*{CONTEXT} tokens.*{len(long)} input"):
+    with pytest.raises(ContextFull, match=f"do not fit: {server} returned 400: .*{CONTEXT} tokens.*{len(long)} input"):
         run(rejected_by_the_server())
 
 
@@ -240,7 +240,7 @@ def test_chat_without_a_tokenizer(server: str, model: Any, tokenizer: Any, promp
             messages: Any = CHATS[0]
             greedy = await engine.chat(messages, Sampling(max_tokens=10_000, temperature=0.0, stop_ids=(0,)))
             seeded = await engine.chat(messages, Sampling(max_tokens=8, seed=1, top_k=5, min_p=0.01))
-            with pytest.raises(BadValue, match="do not fit"):
+            with pytest.raises(ContextFull, match="do not fit"):
                 await engine.chat([{"role": "user", "content": "long " * CONTEXT}], Sampling())
             return greedy, seeded
 
