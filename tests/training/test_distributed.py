@@ -51,7 +51,17 @@ KINDS["ppo"] |= {"kl_backtrack": 1e-7, "lr": 1e-2}  # every step is scaled back
 ASYNC: dict[str, Any] = {**COMMON, "algorithm": "grpo", "asynchronous": True, "staleness": 1, "steps": 4}
 SCRIPT = """
 import json, os, signal, sys
+import torch.distributed.fsdp as fsdp
 from palestra.training.trainer import Trainer
+
+fully_shard, units = fsdp.fully_shard, []
+
+def shard_and_note(module, **options):
+    offload, precision = options["offload_policy"], options["mp_policy"]
+    units.append([isinstance(offload, fsdp.CPUOffloadPolicy), str(precision.reduce_dtype)])
+    return fully_shard(module, **options)
+
+fsdp.fully_shard = shard_and_note
 
 record = Trainer.record
 
@@ -64,7 +74,10 @@ Trainer.record = record_and_die
 from palestra.training.recipe import from_mapping
 from palestra.training import train
 for values in json.loads(sys.argv[1]):
-    train(from_mapping(values))
+    config = from_mapping(values)
+    train(config)
+    (config.folder / f"units-{os.environ['RANK']}.json").write_text(json.dumps(units))
+    units.clear()
 """
 
 
@@ -130,6 +143,16 @@ def test_two_processes_train_the_same_weights_as_one(two: dict[str, dict[str, An
     gone_on = train(from_mapping(longer))
     never_left = train(from_mapping({**longer, "out": str(tmp_path / "ppo")}))
     assert rows_of(gone_on.folder)[-1] == pytest.approx(rows_of(never_left.folder)[-1], rel=2e-2, abs=5e-3)
+
+
+@pytest.mark.slow
+def test_sharded_weights_are_offloaded_only_on_request(two: dict[str, dict[str, Any]]) -> None:
+    """Check what FSDP is told: on a CPU, offloaded weights and gradients are stored in the same place as others."""
+    for name in KINDS:
+        for rank in "01":
+            units = json.loads((Path(two[name]["out"]) / f"units-{rank}.json").read_text())
+            assert len(units) > 1
+            assert all(unit == [name == "ppo", "torch.float32"] for unit in units), units
 
 
 @pytest.mark.slow
