@@ -130,7 +130,7 @@ def measure_hf(model: Any, count: int, length: int, args: argparse.Namespace, *,
     """Return the time of the model's own forward and backward pass over all conversations, without an update."""
     import torch
 
-    from palestra.training.capacity import MICRO_BATCH
+    from palestra.training.update_memory import MICRO_BATCH
 
     rows = max(1, (args.token_budget or MICRO_BATCH) // length)
     generator = torch.Generator().manual_seed(0)

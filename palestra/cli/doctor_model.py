@@ -8,8 +8,9 @@ import shutil
 import subprocess
 
 from palestra.errors import BadValue
-from palestra.training.capacity import GB, Machine, Parts, Plan, best_plan
+from palestra.training.capacity import GB, Machine, Plan, best_plan
 from palestra.training.model_shape import ModelShape
+from palestra.training.update_memory import Parts
 
 DEFAULT_MEMORY = 80.0  # GB per GPU, if this machine has no GPU
 DEFAULT_TOKENS = 4096

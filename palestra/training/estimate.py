@@ -8,15 +8,18 @@ from typing import Any
 
 import torch
 
+from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import default_model, default_tokenizer
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.optional import require
 from palestra.registry import EnvFactory
-from palestra.training.capacity import MICRO_BATCH
+from palestra.training import packed_decoder
 from palestra.training.config import TrainConfig
-from palestra.training.memory import activation_bytes
+from palestra.training.fused_ops import MIN_COMPILED_PARAMETERS
+from palestra.training.memory import stored_per_token
 from palestra.training.policy import weight_dtype
+from palestra.training.update_memory import Parts, UpdateSizes, update_memory
 from palestra.types import text_of
 
 EFFICIENCY = 0.3  # assumed speed of training and sampling, relative to a large matrix product
@@ -33,7 +36,8 @@ class Estimate:
     trainable: int
     dtype: str
     device: str
-    memory: dict[str, int]
+    learning: Parts  # during an update
+    sampling: Parts  # during rollouts; empty if another process samples
     device_memory: int | None  # total memory of the GPU; None on the CPU
     prompt_tokens: int
     turns: int
@@ -43,15 +47,18 @@ class Estimate:
 
     def lines(self, steps: int) -> list[str]:
         """Return the estimate as lines of text."""
-        total = sum(self.memory.values())
-        parts = ", ".join(f"{name} {_size(count)}" for name, count in self.memory.items() if count)
         limit = "" if self.device_memory is None else f" of {_size(self.device_memory)}"
+        phases = {"in an update": self.learning, "while sampling": self.sampling}
         trained = "all are trained" if self.trainable == self.parameters else f"{self.trainable:,} are trained"
         most = f"{self.sampled_tokens:,} sampled and {self.trained_tokens:,} trained tokens"
         step, run = _duration(self.step_seconds), _duration(steps * self.step_seconds)
         return [
             f"model: {self.parameters:,} parameters in {self.dtype} on {self.device}; {trained}",
-            f"memory: about {_size(total)}{limit} ({parts})",
+            *(
+                f"memory: about {_total(parts)}{limit} {phase} ({_list(parts)})"
+                for phase, parts in phases.items()
+                if parts
+            ),
             f"episodes: prompts of about {self.prompt_tokens:,} tokens, at most {self.turns} turns",
             f"tokens per step: at most {most}",
             f"time: roughly {step} per step, {run} for {steps} steps, without environments and evaluations",
@@ -76,13 +83,16 @@ def estimate(config: TrainConfig) -> Estimate:
     length = prompt + turns * (config.sampling.max_tokens + TURN_TOKENS)
     trained = episodes * length * config.optimizer.epochs
     work = 2 * parameters * (sampled + episodes * length) + 6 * parameters * trained
+    device_memory = torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None
+    learning, sampling = run_memory(config, model, trainable, length, device_memory)
     return Estimate(
         parameters=parameters,
         trainable=trainable,
         dtype=dtype_name,
         device=device,
-        memory=_memory(config, model, parameters, trainable, length),
-        device_memory=torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None,
+        learning=learning,
+        sampling=sampling,
+        device_memory=device_memory,
         prompt_tokens=prompt,
         turns=turns,
         sampled_tokens=sampled,
@@ -133,25 +143,51 @@ def _episode(config: TrainConfig, tokenizer: Any) -> tuple[int, int]:
     return prompt, turns
 
 
-def _memory(config: TrainConfig, model: Any, parameters: int, trainable: int, length: int) -> dict[str, int]:
-    size = model.dtype.itemsize
-    matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2) if config.optimizer.name == "muon" else 0
-    moments = 8 * trainable - 4 * min(matrices, trainable)  # Muon keeps one moment per matrix element, AdamW two
-    tokens = min(config.optimizer.token_budget or MICRO_BATCH, config.sampling.episodes * length)
+def run_memory(
+    config: TrainConfig, model: Any, trainable: int, length: int, gpu_memory: int | None
+) -> tuple[Parts, Parts]:
+    """Return the memory of an update and of rollouts with conversations of `length` tokens."""
+    optimizer, sampling, size = config.optimizer, config.sampling, model.dtype.itemsize
     text = model.config.get_text_config()
+    parameters = sum(p.numel() for p in model.parameters())
+    matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2) if optimizer.name == "muon" else 0
+    packed = (
+        gpu_memory is not None
+        and optimizer.packing is not False
+        and parameters >= MIN_COMPILED_PARAMETERS
+        and packed_decoder.unsupported_reason(model) is None
+    )
+    learning = update_memory(
+        UpdateSizes(
+            parameters=parameters,
+            trained=trainable,
+            optimizer=8 * trainable - 4 * min(matrices, trainable),  # Muon keeps one moment per weight, AdamW two
+            layers=text.num_hidden_layers,
+            hidden=text.hidden_size,
+            vocabulary=text.vocab_size,
+            stored=stored_per_token(text, fused=packed),
+            itemsize=size,
+            lora=bool(config.model.lora_rank),
+            packed=packed,
+            backtracks=isinstance(config.algorithm, PolicyGradient) and config.algorithm.config.kl_backtrack > 0,
+        ),
+        gpu_memory=gpu_memory,
+        conversation=length,
+        token_budget=optimizer.token_budget,
+        batch=sampling.episodes * length,
+        recompute=config.model.gradient_checkpointing,
+        offload=optimizer.offload and gpu_memory is not None,
+    ).parts
+    if sampling.engine != "local":
+        return learning, {}
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * size
-    cache = int(config.sampling.kv_cache_gb * 2**30) or per_token * length * min(
-        config.sampling.concurrency or config.sampling.episodes, config.sampling.episodes
-    )
-    return {
-        "weights": parameters * size,
-        "float32 copies": 4 * trainable if size < 4 else 0,
-        "gradients": trainable * max(size, 4),
-        "optimizer": moments,
-        "activations": activation_bytes(model, tokens),
-        "KV cache": cache,
-    }
+    rows = min(sampling.concurrency or sampling.episodes, sampling.episodes)
+    cache = int(sampling.kv_cache_gb * 2**30) or per_token * length * rows
+    if sampling.asynchronous:  # the engine has its own copy of the weights and samples during updates
+        return {**learning, "sampling copy": parameters * size, "KV cache": cache}, {}
+    kept = {name: learning[name] for name in ("weights", "float32 copies", "optimizer")}
+    return learning, {**kept, "KV cache": cache}
 
 
 def _speed(device: str, dtype: torch.dtype) -> float:
@@ -166,6 +202,14 @@ def _speed(device: str, dtype: torch.dtype) -> float:
         if device.startswith("cuda"):
             torch.cuda.synchronize(device)
     return 2 * side**3 * count / (time.perf_counter() - start)
+
+
+def _total(parts: Parts) -> str:
+    return _size(sum(parts.values()))
+
+
+def _list(parts: Parts) -> str:
+    return ", ".join(f"{name} {_size(count)}" for name, count in parts.items() if count)
 
 
 def _size(count: float) -> str:

@@ -12,9 +12,13 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from palestra.training.capacity import GPU_FRACTION, LARGE_MICRO_BATCH, MICRO_BATCH, packed_activations
-
-CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
+from palestra.training.update_memory import (
+    CPU_LIMIT,
+    GPU_FRACTION,
+    LARGE_MICRO_BATCH,
+    MICRO_BATCH,
+    packed_activations,
+)
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
 
@@ -53,22 +57,26 @@ def recompute(on: bool) -> Iterator[None]:
         _recompute.reset(token)
 
 
-def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
-    """Estimate how many bytes of activations a forward pass over `tokens` tokens stores for the backward pass.
+def stored_per_token(config: Any, *, fused: bool = False) -> int:
+    """Estimate how many numbers one layer's forward pass stores per token for the backward pass.
 
     `fused` refers to the forward pass in `packed_decoder`.
     """
-    config = model.config.get_text_config()
     hidden = config.hidden_size
     inner = getattr(config, "intermediate_size", None) or 4 * hidden
     experts = getattr(config, "num_experts_per_tok", None)
     if experts:  # each expert also stores a copy of its input and its output
         inner = experts * ((getattr(config, "moe_intermediate_size", None) or inner) + hidden)
-    numbers = 18 * hidden + 5 * inner  # measured on models from the Qwen3 family
     if fused:
         dim = getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-        numbers = packed_activations(hidden, config.num_attention_heads, config.num_key_value_heads, dim, inner)
-    return int(tokens * config.num_hidden_layers * numbers * model.dtype.itemsize)
+        return packed_activations(hidden, config.num_attention_heads, config.num_key_value_heads, dim, inner)
+    return int(18 * hidden + 5 * inner)  # measured on models from the Qwen3 family
+
+
+def activation_bytes(model: Any, tokens: int, *, fused: bool = False) -> int:
+    """Estimate how many bytes of activations a forward pass over `tokens` tokens stores for the backward pass."""
+    config = model.config.get_text_config()
+    return int(tokens * config.num_hidden_layers * stored_per_token(config, fused=fused) * model.dtype.itemsize)
 
 
 def should_recompute(model: Any, tokens: int, *, device: torch.device, fused: bool = False, reserved: int = 0) -> bool:

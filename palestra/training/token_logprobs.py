@@ -13,10 +13,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from palestra.training.fused_ops import can_compile, compiled
+from palestra.training.update_memory import GPU_BLOCK, GPU_BLOCK_FRACTION, LOGITS_BLOCK
 
-LOGITS_BLOCK = 1 << 25  # maximum number of logits that are stored
-GPU_BLOCK = 1 << 29  # maximum number of logits per block on a GPU; larger ones are not faster
-GPU_BLOCK_FRACTION = 1 / 128  # maximum number of logits per block, per byte of GPU memory
 MIN_COMPILED_VOCABULARY = 16_384  # for a smaller vocabulary, compilation takes longer than it saves
 
 
