@@ -18,7 +18,9 @@ import random
 import signal
 import struct
 import sys
+import types
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import fields
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -29,6 +31,14 @@ from palestra.envs.rg.solutions import solution
 
 MAX_MEMORY = 4 << 30  # bytes of address space; some answers make scorers use too much memory
 MAX_ATTEMPTS = 20  # maximum number of seeds tried per item
+PLOTTING = (
+    "matplotlib",
+    "matplotlib.animation",
+    "matplotlib.collections",
+    "matplotlib.pyplot",
+    "mpl_toolkits",
+    "mpl_toolkits.mplot3d",
+)
 CACHED_ITEMS = 64
 CACHED_DATASETS = 16  # maximum number of cached datasets, some of which are large
 # Datasets with slow constructors. One instance is cached and reseeded; tests verify that the items are the same.
@@ -41,8 +51,9 @@ class DatasetService:
     """Service that generates items and scores answers."""
 
     def __init__(self) -> None:
+        with _without_plotting():
+            importlib.import_module("reasoning_gym")  # registers all datasets
         self.factory: Any = importlib.import_module("reasoning_gym.factory")
-        importlib.import_module("reasoning_gym")  # registers all datasets
         overrides.install()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
         self._items: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -145,6 +156,26 @@ class DatasetService:
         if hasattr(level_config, "validate"):
             level_config.validate()
         return self.factory.DATASETS[name][0](config=level_config)
+
+
+@contextlib.contextmanager
+def _without_plotting() -> Iterator[None]:
+    """Replace matplotlib while cellpylib is imported, which would import it to define plots that nothing here draws.
+
+    The import would take half of the time that the process needs to start.
+    """
+    added = {name: types.ModuleType(name) for name in PLOTTING if name not in sys.modules}
+    for name, module in added.items():
+        parent, _, child = name.rpartition(".")
+        vars(module)["Axes3D"] = object  # the only name that cellpylib imports from one of these modules
+        if parent in added:
+            setattr(added[parent], child, module)
+    sys.modules.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
 
 
 def _reset_global_state(seed: int) -> None:

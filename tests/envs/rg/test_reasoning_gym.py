@@ -35,11 +35,14 @@ def python(code: str, **variables: str) -> Any:
 
 
 FACTS = """
-import json, reasoning_gym
+import json
+from palestra.envs.rg.worker import RESEEDED, DatasetService, _without_plotting
+
+with _without_plotting():
+    import reasoning_gym
 from reasoning_gym.cognition.number_sequences import PatternRule
 from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum
 plain = PatternRule.apply
-from palestra.envs.rg.worker import RESEEDED, DatasetService
 
 levels = {}
 for name in DATASETS:
@@ -154,6 +157,11 @@ def test_a_scorer_that_raises_is_an_infrastructure_error() -> None:
     with pytest.raises(EnvFailed, match="the scorer of gcd raised"):
         broken.step(boxed(1))
     assert env.step(env.expert_action() or "").info["success"]
+
+
+def test_a_process_starts_without_matplotlib() -> None:
+    code = "import sys; from palestra.envs.rg.worker import DatasetService; DatasetService(); "
+    assert python(f"{code} print(int('matplotlib' in sys.modules))") == 0
 
 
 def test_a_process_that_dies_is_replaced() -> None:
