@@ -29,7 +29,7 @@ from random_actions import RandomActions
 
 SAMPLING_LIMIT = 0.5  # seconds per step for the 1M shape
 EPISODES = {"tiny": 8, "1M": 1024, "135M": 512, "0.6B": 256, "1.7B": 128}  # per step
-MAX_TOKENS = {"tiny": 4, "1M": 4}  # per reply; 16 for the other shapes
+MAX_TOKENS = {"tiny": 4, "1M": 4}  # tokens per reply; 16 for the other shapes
 
 
 def write_model(shape: str, folder: Path, device: str) -> None:

@@ -1,4 +1,4 @@
-"""Check on a GPU that the paged runner waits for work in other CUDA streams: when it is created, and after an update.
+"""Check on a GPU that the paged runner waits for other CUDA streams, when it is created and after a weight update.
 
     python benchmarks/gpu_races.py [--rounds 20]
 
@@ -24,7 +24,7 @@ from palestra.engines import Completion, LocalEngine, Sampling
 from palestra.engines.default_model import SIZES, default_model
 
 DELAY_CYCLES = 100_000_000  # about 50 ms
-MAX_ERROR = 1e-3  # in a log-probability of a float32 model
+MAX_ERROR = 1e-3  # maximum log-probability error for a float32 model
 
 
 def delay(device: str) -> None:

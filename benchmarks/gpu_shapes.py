@@ -1,4 +1,4 @@
-"""Model shapes with random weights for the GPU benchmarks, and the speed of the machine that they are compared with."""
+"""Model shapes with random weights for the GPU benchmarks, and the peak speed of an H200 for comparison."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Palestra:
 
 
 class Gem:
-    """GEM's math grader without its pool, which is slower, and its code environment."""
+    """GEM's math grader and code environment. The grader's process pool is not used, because it is slower."""
 
     def __init__(self) -> None:
         logging.disable(logging.CRITICAL)

@@ -6,7 +6,7 @@ import signal
 
 def main() -> None:
     """Run the command and end the process with its exit code."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # it is ignored in a background job
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # SIGINT is ignored in a background job
         signal.signal(signal.SIGINT, _end)
     from palestra.cli import entry_point
 

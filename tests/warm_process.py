@@ -34,7 +34,7 @@ from pkgutil import walk_packages
 from typing import Any, TextIO, cast
 
 PRELOAD = (
-    "hypothesis",  # before numpy, whose random numbers it registers when imported
+    "hypothesis",  # before numpy, because it registers numpy's random generator when imported
     "datasets",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",

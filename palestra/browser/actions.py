@@ -181,7 +181,7 @@ def _from_call(text: str, name: str) -> Command:
     if name == "noop":
         args = [value / 1000 for value in args[:1] if isinstance(value, (int, float))]
     if name == "type" and len(args) == 2:
-        args.append(0)  # a call types without pressing Enter, as `fill` does
+        args.append(0)  # do not press Enter, as in `fill`
     return _command(SYNONYMS.get(name, name), args)
 
 

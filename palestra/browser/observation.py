@@ -14,7 +14,7 @@ from palestra.errors import BadValue
 Form = Literal["axtree", "html", "screenshot"]
 FORMS: tuple[str, ...] = ("axtree", "html", "screenshot")
 MAX_REDIRECTS = 10
-MAX_RENEWALS = 3  # of the state :hover per observation
+MAX_RENEWALS = 3  # maximum updates of the :hover state per observation
 MAX_NODES = 3000
 NAVIGATION_SECONDS = 2.0  # maximum time to wait for an announced navigation to start
 MAX_CHARS = 60_000  # longer observations are cut

@@ -15,7 +15,7 @@ from palestra.browser.tab import Tab
 NAVIGATION_SECONDS = 2.0  # maximum time to wait for an announced navigation to start
 DRAG_STEPS = 5
 OVERSHOOT = 4  # pixels
-PICKERS = frozenset({"date", "month", "week", "time", "datetime-local", "range", "color"})  # have no text field
+PICKERS = frozenset({"date", "month", "week", "time", "datetime-local", "range", "color"})  # inputs without text
 _SCROLLS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
@@ -119,7 +119,7 @@ def _drag(context: Context, first: int, second: int) -> None:
     tab = context.tab
     _locate(tab, second)
     start = _locate(tab, first)
-    end: dict[str, Any] = tab.evaluate(f"__palestra.locate({second})")  # its place after scrolling to the first one
+    end: dict[str, Any] = tab.evaluate(f"__palestra.locate({second})")  # after scrolling to `first`
     if start.get("option") or end.get("option"):
         raise BadAction("An option in a list cannot be dragged.")
     # Lists change their order only after the middle of an item has been passed.

@@ -190,7 +190,7 @@ def entry_point() -> NoReturn:
     try:
         code = main()
         interrupts.end_on_interrupt(code)
-    except KeyboardInterrupt:  # after the command had ended, or a second one while the first was reported
+    except KeyboardInterrupt:  # pressed after the command ended, or a second time
         os._exit(EXIT_INTERRUPTED)
 
     def end() -> None:

@@ -44,7 +44,7 @@ def _repeated_in_finalizers() -> Iterator[None]:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             previous(unraisable)
             return
-        # A signal in this function would be ignored, too.
+        # An exception raised in this hook would also be ignored, so the signal is sent again later.
         again = threading.Timer(REPEAT_AFTER, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
         again.daemon = True
         again.start()

@@ -45,7 +45,7 @@ def line_shown(text: str, stream: TextIO | None = None) -> Iterator[None]:
     try:
         yield
     finally:
-        stream.write(f"\r{' ' * len(line)}\r")  # also in terminals that cannot interpret escape sequences
+        stream.write(f"\r{' ' * len(line)}\r")  # works without escape sequences, too
         stream.flush()
 
 

@@ -42,7 +42,7 @@ def decoder(tokenizer: Any) -> Callable[[Sequence[int]], str]:
     owners = [getattr(method, "__module__", "") for method in methods]
     if owners not in FAST_DECODERS or tokenizer.clean_up_tokenization_spaces:
         return partial(text_of, tokenizer)
-    return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=False)  # the methods only add checks
+    return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=False)  # same text, fewer checks
 
 
 def text_of(tokenizer: Any, ids: Sequence[int]) -> str:

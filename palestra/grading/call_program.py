@@ -19,7 +19,7 @@ from typing import Any
 RESULT = 200  # descriptor for the result; programs do not use numbers this high
 LINK = 4  # descriptor of the socket between a test and the submission
 MAX_MESSAGE = 1 << 26  # bytes
-NOT_PLAIN = 77  # exit code of a test that passes the submission objects that cannot be sent to another process
+NOT_PLAIN = 77  # exit code of a test whose arguments cannot be sent to another process
 _LENGTH = struct.Struct("<I")
 
 

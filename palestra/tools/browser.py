@@ -24,7 +24,7 @@ TURN_MS = 1000.0
 class BrowsingStart:
     """The first page of one of the sites."""
 
-    addresses: tuple[tuple[str, str | int], ...]  # host name, and a folder or a port of this machine
+    addresses: tuple[tuple[str, str | int], ...]  # host name, and a folder or a local port
     url: str
 
     @property

@@ -89,7 +89,7 @@ class AsyncTrainer(SyncTrainer):
 
     async def prepare(self) -> None:
         await super().prepare()
-        self._stream.agent = self.agent()  # with the reply length from the warm start
+        self._stream.agent = self.agent()  # uses the reply length from the warm start
 
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch and train on it while further episodes are played."""

@@ -1,4 +1,4 @@
-"""Test that both action grammars are parsed into the same commands, and that mistakes are explained."""
+"""Test that both action grammars are parsed into the same commands, and that error messages explain invalid actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations do not depend on how fast the browser and the sites are."""
+"""Test that observations do not depend on the speed of the browser and the sites."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ICON = b'<svg xmlns="http://www.w3.org/2000/svg" width="24" height="24"><rect wi
 
 
 class SlowSite:
-    """Answers every request but the one for the page only after `wait` seconds."""
+    """Delays every response except the page itself by `wait` seconds."""
 
     quick = False
 

@@ -1,4 +1,4 @@
-"""Test Ctrl-C in the first moments of a command, while its modules are being imported."""
+"""Test Ctrl-C at the start of a command, while its modules are being imported."""
 
 from __future__ import annotations
 

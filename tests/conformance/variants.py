@@ -20,8 +20,8 @@ PEEKS = "the environment sets expert_peeks, so the expert may read hidden state"
 # Families and games whose expert reads hidden state, such as the recorded answer.
 PEEKING = ("code:", "game:WikiGame", "logic:", "math:", "qa:", "rg:", "sciworld:", "sql:", "textcraft:", "webshop:")
 
-# Families with several ids per class, and the ids that are checked in full. In the other families, this is the id with
-# the "random" variant, which samples the other ids' sizes and levels, or else the first id of a class.
+# Ids that are checked in full, for families with several ids per class. In other families, one id per class is checked
+# in full: the "random" variant, which samples the other ids' sizes and levels, or else the first id.
 MAIN = {
     "babyai": ("babyai:GoTo-v0", "babyai:SynthS5R2-v0"),
     "logic": ("logic:Rules-v0-d3", "logic:Rules-v0-d5-open"),

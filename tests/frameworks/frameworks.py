@@ -22,13 +22,13 @@ LETTERS = ("--env", "tests.frameworks.letters:Letters", "--steps", "2")
 
 @dataclass(frozen=True, kw_only=True)
 class Framework:
-    """One framework, its adapter and the example that proves it."""
+    """A framework, its adapter and the example that tests it."""
 
     name: str  # folder in which it is installed
     package: str  # name on PyPI
     adapter: str  # module in palestra/integrations
     example: str  # file in examples/frameworks
-    proof: str  # what the example shows, for the docs
+    proof: str  # result of the example, for the docs
     arguments: tuple[str, ...] = LETTERS
     changes_weights: bool = True
 

@@ -1,4 +1,4 @@
-"""HTTP server that replies as hosted APIs are documented to reply (exchanges.json), and records the requests."""
+"""HTTP server that replies in the formats that hosted APIs document (exchanges.json), and records requests."""
 
 from __future__ import annotations
 

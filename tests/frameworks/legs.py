@@ -1,4 +1,4 @@
-"""An environment for verifiers, as its packages define it."""
+"""A verifiers environment, defined as in packages for verifiers."""
 
 from __future__ import annotations
 

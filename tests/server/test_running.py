@@ -83,7 +83,7 @@ def test_workers_die_with_the_server() -> None:
         server.process.kill()
         server.process.wait()
         assert psutil.wait_procs(children, timeout=10)[1] == []
-        server.process.returncode = 0  # the exit by SIGKILL is expected
+        server.process.returncode = 0  # the exit caused by SIGKILL is expected
 
 
 def test_family_under_another_interpreter(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Test that the memory of a training run is computed from the model's shape as the learner allocates it."""
+"""Test that the memory computed from a model's shape equals the memory that the learner allocates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the metrics of a step's speed."""
+"""Test the throughput metrics of a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the warm start: the weights of actions, and the last observation."""
+"""Test that the warm start weights actions by their returns and trains on the last observation."""
 
 from __future__ import annotations
 

@@ -149,7 +149,9 @@ def test_every_view_fits_the_width_without_errors(ready: Server, shared: Page) -
         page.emulate_media(color_scheme="dark")
         dark = page.evaluate(COLORS)
         page.emulate_media(color_scheme="light")
-        assert (light[0] < light[1], dark[0] < dark[1]) == (True, False), address  # text and background change places
+        assert (light[0] < light[1], dark[0] < dark[1]) == (True, False), (
+            address
+        )  # text and background colors are swapped
         assert page.title() != ""
     tab.close()
 

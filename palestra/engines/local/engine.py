@@ -87,7 +87,7 @@ class LocalEngine(PolicyEngine):
         from palestra.engines.local.scheduler import GenerationRequest, with_unknown_ids
         from palestra.engines.local.scheduler_selection import select_scheduler
 
-        self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # their module imports torch
+        self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # imported late, with torch
         self.model, self.tokenizer, self._device = loading.load(
             model, tokenizer=tokenizer, device=device, dtype=dtype, options=load_options or {}
         )

@@ -132,7 +132,7 @@ def write_model(model: Any, tokenizer: Any, folder: Path) -> Path:
     """Write the files that a server loads: configuration and tokenizer, and with LoRA the base model's weights."""
     folder.mkdir(parents=True, exist_ok=True)
     config = copy.deepcopy(model.config)
-    config.architectures = config.architectures or [type(model).__name__]  # transformers sets it with the weights
+    config.architectures = config.architectures or [type(model).__name__]  # normally set when weights are saved
     config.save_pretrained(folder)
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(folder)

@@ -31,7 +31,7 @@ from palestra.engines.vllm.worker import BACKEND
 from palestra.errors import BadValue, EngineFailed
 
 _LOG = logging.getLogger(__name__)
-_ATTEMPTS = 3  # requests for one reply to servers that are running
+_ATTEMPTS = 3  # maximum number of requests for one reply while servers are running
 _SEED_STEP = 7919  # added to a seed for every continuation of a reply
 _WATCH_SECONDS = 1.0  # seconds between checks that the servers are running
 

@@ -24,7 +24,7 @@ else:
     try:
         import textarena
     except ModuleNotFoundError as err:
-        # TextArena is not an extra of Palestra, because it requires a package with the GPL.
+        # TextArena is not one of Palestra's extras, because it requires a GPL-licensed package.
         raise MissingExtra("textarena is not installed. Install it with: pip install textarena") from err
 
 Opponent = Callable[[str], str]  # (observation) -> action

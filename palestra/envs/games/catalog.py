@@ -25,7 +25,7 @@ _UNEARNED = {
     "Game2048-v0-random": (0.0, 0.022),
     "WikiGame-v0-easy": (0.067, 0.0),
 }
-_EASY = frozenset({"Game2048-v0-easy", "Game2048-v0-random"})  # random play often suffices, as in GEM
+_EASY = frozenset({"Game2048-v0-easy", "Game2048-v0-random"})  # random play often wins, as in GEM
 
 
 def _game(

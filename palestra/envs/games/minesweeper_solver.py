@@ -280,7 +280,7 @@ def _play_out(boards: list[int], unknown: int, mines: int, around: list[int]) ->
             alive = position & free
             if alive != position:
                 options.append((-alive.bit_count(), cell, parts))
-            elif all(position & part != position for part in parts):  # no move is better than a safe, informative one
+            elif all(position & part != position for part in parts):  # safe and informative, so optimal
                 options = [(-alive.bit_count(), cell, parts)]
                 break
         won, choice = -1, -1

@@ -128,7 +128,7 @@ class WikiGame(LanguageGame):
             onward: list[tuple[Key, Key]] = []
             while len(onward) < distance and requests < MAX_REQUESTS:
                 requests += 1
-                # The first page must not link to the last page, because the route would then be a detour.
+                # The first page must not link directly to the target, because a shorter route would then exist.
                 excluded = {key for _, key in first.links} if 0 < len(onward) == distance - 1 else set()
                 links = [key for _, key in page.links if key not in tried_links and key not in excluded]
                 if not links:

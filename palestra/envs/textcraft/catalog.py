@@ -11,7 +11,9 @@ def _spec(name: str, depth: int | None, summary: str, random: float) -> EnvSpec:
     return EnvSpec(
         id=f"textcraft:{name}-v0",
         entry_point="palestra.envs.textcraft.env:TextCraft",
-        kwargs={"depth": 1, "max_turns": 8} if depth == 1 else {"depth": depth},  # luck suffices with 30 turns
+        kwargs={"depth": 1, "max_turns": 8}
+        if depth == 1
+        else {"depth": depth},  # with 30 turns, random play often succeeds
         summary=summary,
         reward_range=(0.0, 1.0),
         expert_success=1.0,

@@ -34,7 +34,7 @@ _ROLE = """(() => {
 class Pages(ABC):
     """Access to the agent's browser: the final page, and further pages that are loaded for the evaluation."""
 
-    url: str  # of the final page
+    url: str  # address of the final page
 
     @abstractmethod
     def read(self, url: str | None, scripts: list[str]) -> str:

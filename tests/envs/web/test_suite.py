@@ -1,4 +1,4 @@
-"""Generated sites, their tasks and their grading, without a browser."""
+"""Test the generated sites, their tasks and their grading without a browser."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def get(url: str, body: dict[str, str] | None = None) -> Request:
 
 
 def play(start: SuiteStart, moves: Iterable[Move], task: Task) -> tuple[bool, str]:
-    """Carry out moves on fresh sites; return whether the task is done, and the texts of the pages."""
+    """Carry out moves on fresh sites; return whether the task is solved, and the texts of the pages."""
     sites = {apps()[name].host: apps()[name].launch(start.data_seed) for name in start.names}
     browser = TextBrowser(sites, apps()[start.names[0]].url)
     for move in moves:

@@ -1,4 +1,4 @@
-"""A browser for pages without scripts, which plays tasks in milliseconds: links, forms, and the moves of an expert."""
+"""Browser for pages without scripts, which follows links, submits forms and plays the expert's moves quickly."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from palestra.engines.local.paged.runner import Chunk, PagedRunner, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.engines.local.transformers_runner import eval_mode
 
-CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # tokens after the chunks are decoded
+CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # the chunks are prefilled, the rest is decoded
 MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02  # mean KL divergence from the model, in nats per token
 NO_SLOTS = np.zeros(0, np.int64)
 NO_STATES = np.zeros((0, 1 + STATE_WIDTH), np.int32)

@@ -30,7 +30,7 @@ def login_user(look: Look) -> str:
 def login_user_popup(look: Look) -> str:
     cancel = look.named("Cancel", "button") or look.named("Cancel", "clickable")
     if cancel is not None:
-        return click(cancel)  # a question in front of the form
+        return click(cancel)  # a popup covers the form
     return fill_fields(look, look.quoted()[:2], "OK" if look.named("OK", "button") else "Login")
 
 

@@ -105,7 +105,7 @@ def create_article(draw: Draw) -> Task:
         intent=f'Create an article with the title "{title}" in the category Organizations, with the text "{words}"',
         changes=(Change(SITE, "INSERT INTO article VALUES (?, 'organisation', ?)", (title, words)),),
         expert=(*moves, Fill("Text", words), Click("Create"), Stop()),
-        wrong=(*moves[:2], Fill("Text", words), Click("Create"), Stop()),  # in the category that is listed first
+        wrong=(*moves[:2], Fill("Text", words), Click("Create"), Stop()),  # leaves the default category
     )
 
 

@@ -86,7 +86,7 @@ def cheapest(draw: Draw) -> Task:
     content = shop(draw.data_seed)
     kind = draw.choice(GOODS)
     order = sorted(content.of(kind), key=lambda product: product.cents)
-    known = order[-1]  # names the shop of this data seed
+    known = order[-1]  # makes the question specific to this data seed
     return Task(
         intent=f"Which product in the category {kind}, which also contains the {known.name}, is the cheapest? "
         "Answer with its name.",

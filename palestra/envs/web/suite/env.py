@@ -30,7 +30,7 @@ TASKS = (  # modules that register templates
     "palestra.envs.web.forge.reading",
     "palestra.envs.web.forge.writing",
 )
-SIZE = (1280, 720)  # of the viewport in pixels
+SIZE = (1280, 720)  # width and height of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
 
 

@@ -125,11 +125,11 @@ def _find_field(nodes: Sequence[Node], name: str, accepts: Callable[[Node], bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One task. It is done if the answer and the address are right, and the sites were changed exactly as asked."""
+    """A task, which is solved if answer and address are correct and the sites contain exactly the requested changes."""
 
-    intent: str  # what the agent is asked to do
+    intent: str  # instruction for the agent
     expert: tuple[Move, ...]
-    wrong: tuple[Move, ...]  # a plausible mistake, which earns nothing
+    wrong: tuple[Move, ...]  # moves of a plausible wrong solution
     answer: tuple[str, ...] = ()  # accepted answers; (NOT_POSSIBLE,) for an impossible task
     url: str = ""  # the final address; "" accepts any
     changes: tuple[Change, ...] = ()
@@ -155,9 +155,9 @@ class Draw:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     name: str
-    apps: tuple[str, ...]  # the first one is where a task starts
+    apps: tuple[str, ...]  # sites; a task starts on the first one
     level: int
-    held_out: bool  # whether it is used only in evaluations
+    held_out: bool  # whether the template is used only in evaluations
     draw: Callable[[Draw], Task]
 
 
