@@ -196,7 +196,7 @@ def is_measure(name: str) -> bool:
 
 
 def add_units(parts: Sequence[tuple[Fraction, str]]) -> str | None:
-    """Return the sum of the quantities in the last unit, or None unless the units are compatible and get smaller."""
+    """Return the sum of the quantities, converted to the last unit, or None if the units do not fit together."""
     names = [canonical(unit) for _, unit in parts]
     entries = [_TABLE.get(name) for name in names]
     sizes = [size for entry in entries if entry is not None for kind, size in [entry] if kind == _kind(entries[0])]

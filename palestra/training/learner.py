@@ -152,7 +152,7 @@ class Learner:
         self.optimizer.accumulate()
 
     def reshard(self) -> None:
-        """Free the gathered weights of FSDP, so that the next forward pass uses weights that were set from outside."""
+        """Free the gathered weights of FSDP, so that the next forward pass uses weights that other code has set."""
         for module in self.policy.modules():
             reshard: Any = getattr(module, "reshard", None)
             if reshard is not None:

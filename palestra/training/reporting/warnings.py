@@ -1,4 +1,4 @@
-"""Warnings about a run that goes wrong, with the likely cause. Does not import torch."""
+"""Warn about problems in a training run and their likely causes. Does not import torch."""
 
 from __future__ import annotations
 
