@@ -122,7 +122,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interrupts.acknowledged():
             return _run(argv)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as err:
+        if not interrupts.is_cause_of(err):
+            raise
         print("\ninterrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
 

@@ -98,6 +98,15 @@ def end_on_interrupt(code: int) -> None:
         signal.signal(signal.SIGINT, end)
 
 
+def is_cause_of(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C caused the error; pydantic, for example, reports it as an error in a schema."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) or KeyboardInterrupt.__name__ in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Deliver Ctrl-C only after the block. Processes that are started in the block never receive it."""

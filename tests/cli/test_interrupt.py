@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from palestra.cli import main
 
 PRESS_CTRL_C_DURING_THE_IMPORT = """
 import signal, sys
@@ -64,3 +68,25 @@ def test_the_handler_for_ctrl_c_is_set_before_other_modules_are_imported() -> No
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) == {"palestra", "palestra.__main__"}
+
+
+REPORTS_CTRL_C_AS_ANOTHER_ERROR = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt as err:
+    raise SystemError(f"cannot be loaded: {type(err).__name__}") from None
+"""
+
+
+def test_ctrl_c_that_a_library_reports_as_another_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "converts_ctrl_c.py").write_text(REPORTS_CTRL_C_AS_ANOTHER_ERROR)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main(["envs", "--import", "converts_ctrl_c"]) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err.strip() == "interrupted"
