@@ -42,6 +42,7 @@ const GAMES = {
     }
     return rows;
   },
+  TowerofHanoi: (lines) => hanoi(lines),
   FifteenPuzzle: (lines) => grid(lines, (word) => (/^_+$/.test(word) ? ["hole", ""] : /^\d+$/.test(word) ? ["tile-cell", word] : null)),
   Game2048: (lines) =>
     grid(lines, (word) =>
@@ -66,6 +67,18 @@ function letters(lines) {
       word === "." ? ["wall", ""] : word.startsWith("[") ? ["letter right", word[1]] : ["letter", word === "_" ? "" : word],
     ),
   );
+}
+
+// Lines such as "A: 3 2 1" list the disks of a peg from the bottom; each peg becomes a column.
+function hanoi(lines) {
+  const pegs = lines.filter((line) => line.trim()).map((line) => /^([A-Z]): (empty|\d+(?: \d+)*)$/.exec(line.trim()));
+  if (!pegs.length || pegs.includes(null)) return null;
+  const disks = pegs.map((peg) => (peg[2] === "empty" ? [] : peg[2].split(" ")));
+  const height = disks.flat().length;
+  const rows = Array.from({ length: height }, (_, row) =>
+    disks.map((peg) => (peg[height - 1 - row] ? ["tile-cell", peg[height - 1 - row]] : ["floor", ""])),
+  );
+  return [...rows, pegs.map((peg) => ["peg", peg[1]])];
 }
 
 // Return the board as a drawing with its notes, or null if it cannot be drawn.

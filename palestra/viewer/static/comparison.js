@@ -70,6 +70,9 @@ function verdict(data, points) {
     : `${difference > 0 ? "Better" : "Worse"} by ${points(Math.abs(difference)).slice(1)} (${significance}).`;
 }
 
+// The number of tasks is hidden on phones, so that the difference is visible without scrolling.
+const columnClass = (i) => (i === 0 ? "" : i === 1 ? "num wide" : "num");
+
 function table(data, form, points) {
   const several = data.envs.length > 1;
   const rows = [...data.envs, ...(several ? [{ ...data.total, name: "all environments", p_holm: null }] : [])];
@@ -89,7 +92,7 @@ function table(data, form, points) {
         el(
           "tr",
           {},
-          head.map((word, i) => el("th", { class: i ? "num" : "" }, word)),
+          head.map((word, i) => el("th", { class: columnClass(i) }, word)),
         ),
       ),
       el(
@@ -110,7 +113,7 @@ function table(data, form, points) {
               ...(several ? [row.p_holm === null ? "–" : number(row.p_holm)] : []),
               number(count(row.wins)),
               number(count(row.losses)),
-            ].map((cell) => el("td", { class: "num" }, cell)),
+            ].map((cell, i) => el("td", { class: columnClass(i + 1) }, cell)),
           ),
         ),
       ),
@@ -137,9 +140,9 @@ function tasks(title, data, key, form) {
           both
             ? link("compare", { a_run: data.before, a_at: task.before_at, b_run: data.after, b_at: task.after_at }, words)
             : words,
-          el("span", { class: "dim" }, ` ${form(task.before)} → ${form(task.after)} `),
+          el("span", { class: "dim" }, ` ${form(task.before)} → ${form(task.after)} · `),
           task.before_at && link("episode", { run: data.before, at: task.before_at }, "episode before"),
-          " ",
+          task.before_at && task.after_at && " · ",
           task.after_at && link("episode", { run: data.after, at: task.after_at }, "episode after"),
         );
       }),

@@ -161,6 +161,7 @@ function row(run, updateActions) {
     },
   });
   const envs = run.envs.map(shortEnv);
+  const few = envs.slice(0, 3).join(", ") + (envs.length > 3 ? ` +${envs.length - 3}` : "");
   const how = [run.algorithm, run.model].filter(Boolean).join(" · ");
   const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
   const title = run.training
@@ -176,13 +177,12 @@ function row(run, updateActions) {
       link("run", { run: run.name }, el("b", {}, run.name === "." ? "this run" : run.name)),
       el("span", { class: `chip kind ${run.kind}` }, run.kind),
       state(run),
-      el("div", { class: "narrow sub" }, [envs.join(", "), how].filter(Boolean).join(" · ")),
+      el("div", { class: "narrow sub" }, [few, how].filter(Boolean).join(" · ")),
     ),
     el(
       "td",
       { class: "wide", title: run.envs.join("\n") },
-      envs.slice(0, 3).join(", "),
-      envs.length > 3 && ` +${envs.length - 3}`,
+      few,
     ),
     el("td", { class: "wide" }, how),
     el(
