@@ -56,6 +56,8 @@ SYNONYMS = {  # name in another tool -> names of the same setting here, most com
     "warmup_steps": ("lr_warmup",),
 }
 MIN_SIMILARITY = 0.7  # names with a lower difflib ratio are treated as unrelated
+MIN_SYNONYM_SIMILARITY = 0.9  # as above, for mistyped names in other tools
+MIN_MISTYPED = 8  # characters; shorter mistyped names are only compared with the names here
 
 
 def suggest(name: str, known: Iterable[str]) -> str | None:
@@ -72,6 +74,11 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     for synonym in SYNONYMS.get(key, ()):
         if synonym in by_key:
             return by_key[synonym]
+    if len(key) >= MIN_MISTYPED:
+        for match in get_close_matches(key, SYNONYMS, n=1, cutoff=MIN_SYNONYM_SIMILARITY):
+            for synonym in SYNONYMS[match]:
+                if synonym in by_key:
+                    return by_key[synonym]
     close = get_close_matches(key, by_key, n=4, cutoff=MIN_SIMILARITY)
     close.sort(key=lambda match: sorted(match) != sorted(key))  # prefer a name that differs only in transposed letters
     return by_key[close[0]] if close else None

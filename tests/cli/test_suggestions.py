@@ -16,6 +16,7 @@ from palestra.training.recipe import FLAT
     [
         ("--learning-rate", "lr"),
         ("--batch-size", "episodes"),
+        ("--learning-rat", "lr"),
         ("max-turns", "horizon"),
         ("--gama", "gamma"),
         ("gmama", "gamma"),
