@@ -115,11 +115,27 @@ def test_learners_and_env_workers_train_the_same_weights_as_one_process(
     output, _ = run.communicate(timeout=600)
     assert run.returncode == 0, output
     assert "running on 2 nodes of the Ray cluster: 2 learners with 1 CPU each, 2 environment workers" in output
-    alone = train(from_mapping({**SETTINGS, **settings, "out": str(tmp_path / "alone")}))
-    assert any(row.get("signal") for row in alone.rows), "at least one step must have a learning signal"
-    for row, same in zip(rows_of(tmp_path / "ray"), alone.rows, strict=True):
+    check_equal_to_one_process(tmp_path / "ray", settings, tmp_path / "alone")
+    wait_for(is_free)
+
+
+def check_equal_to_one_process(folder: Path, settings: dict[str, Any], alone: Path) -> None:
+    """Check that a run has the same metrics as a run with the same settings in one process."""
+    expected = train(from_mapping({**SETTINGS, **settings, "out": str(alone)})).rows
+    assert any(row.get("signal") for row in expected), "at least one step must have a learning signal"
+    for row, same in zip(rows_of(folder), expected, strict=True):
         for name in {"success", "eval_success", "grad_norm", "entropy"} & same.keys():
             assert row[name] == pytest.approx(same[name], rel=1e-2, abs=1e-4)
+
+
+def test_four_learners_train_the_same_weights_as_one_process(cluster: Any, taught: str, tmp_path: Path) -> None:
+    settings = {"model": taught, "optimizer": "adamw", "lr": 1e-3}
+    where = {"ray_learners": 4, "env_backend": "inline", "env_workers": 0}
+    run = start(cluster, tmp_path / "ray", **settings, **where)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    assert "running on 2 nodes of the Ray cluster: 4 learners with 1 CPU each" in output
+    check_equal_to_one_process(tmp_path / "ray", settings, tmp_path / "alone")
     wait_for(is_free)
 
 
