@@ -149,7 +149,7 @@ class ChatAgent(Agent):
         return self._with_end[2]
 
 
-@dataclass(slots=True)  # not frozen, because it is created in every turn
+@dataclass(slots=True)  # not frozen, because frozen dataclasses are slow to create
 class _Turn:
     messages: list[Message]  # a reply and the observation that follows it
     tokens: int

@@ -20,7 +20,7 @@ from palestra.types import Message, Observation, text_of
 _PLACEHOLDER = "Zreply7q"
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, because it is created in every turn
+@dataclass(slots=True, kw_only=True)  # not frozen, because frozen dataclasses are slow to create
 class Prompt:
     """The next prompt, and the messages it adds to the conversation."""
 

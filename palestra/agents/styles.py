@@ -28,7 +28,7 @@ _CALL = {
 }
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, because it is created in every turn
+@dataclass(slots=True, kw_only=True)  # not frozen, because frozen dataclasses are slow to create
 class ParsedReply:
     """The action and the tool calls in a reply."""
 

@@ -55,7 +55,7 @@ def normalize(
 def has_variance(
     rows: Sequence[Sequence[float]], keys: Sequence[Hashable], weights: Sequence[float] | None = None
 ) -> list[bool]:
-    """Return for each row whether the numbers of its key differ."""
+    """Return for each row whether the numbers in all rows with the same key differ."""
     statistics = _statistics(rows, keys, weights)
     return [statistics[key][1] > 0 for key in keys]
 

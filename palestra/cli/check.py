@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs, expand_names
-from palestra.cli.interrupts import held_back
+from palestra.cli.interrupts import deferred_interrupts
 from palestra.errors import BadValue, ConformanceError, EnvFailed
 from palestra.progress import phase
 
@@ -115,7 +115,7 @@ def _results(
 
     pool = ProcessPoolExecutor(workers, get_context("spawn"), initializer=import_modules, initargs=(args.imports,))
     try:
-        with held_back():  # only this process handles Ctrl-C
+        with deferred_interrupts():  # only this process handles Ctrl-C
             results = pool.map(test, names)
         yield results
     except BaseException:

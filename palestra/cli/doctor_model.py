@@ -51,12 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan; return 1 if no settings fit."""
     shape = ModelShape.of(args.model)
-    found = gpu_memories()
+    memories = gpu_memories()
     tokens = args.context or min(DEFAULT_TOKENS, shape.context)
     if not 0 < tokens <= shape.context:
         raise BadValue(f"--context must be between 1 and {shape.context}, the maximum of {args.model}; got {tokens}")
-    memory = args.gpu_memory or (found[0] if found else DEFAULT_MEMORY)
-    machine = Machine(gpus=args.gpus or len(found) or 1, memory=int(memory * GB), tokens=tokens)
+    memory = args.gpu_memory or (memories[0] if memories else DEFAULT_MEMORY)
+    machine = Machine(gpus=args.gpus or len(memories) or 1, memory=int(memory * GB), tokens=tokens)
     plan = best_plan(shape, machine, lora_rank=args.lora_rank)
     if args.json:
         print(json.dumps({"parameters": shape.parameters, "plan": None if plan is None else as_json(plan)}, indent=2))

@@ -77,13 +77,13 @@ def _find(names: Sequence[str]) -> list[EnvSpec]:
     words = [name.lower() for name in names if ":" not in name and not is_pattern(name)]
     selected = [name for name in names if ":" in name or is_pattern(name)]
     specs = [resolve_spec(name) for name in expand_names(selected)]
-    found = [spec for spec in specs if all(word in f"{spec.id} {spec.summary}".lower() for word in words)]
-    if not found:
+    matches = [spec for spec in specs if all(word in f"{spec.id} {spec.summary}".lower() for word in words)]
+    if not matches:
         known = {part for spec in specs for part in (spec.parts.family, spec.parts.name)}
         hint = "".join(dict.fromkeys(did_you_mean(word, sorted(known)) for word in words))
         given = " and ".join(map(repr, words))
         raise UnknownEnv(f"no environment contains {given}.{hint} `palestra envs` lists all families.")
-    return found
+    return matches
 
 
 def _print_families() -> None:

@@ -108,7 +108,7 @@ def is_cause_of(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     """Deliver Ctrl-C only after the block. Processes that are started in the block never receive it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

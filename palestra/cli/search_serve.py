@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from palestra.cli.interrupts import held_back
+from palestra.cli.interrupts import deferred_interrupts
 from palestra.errors import BadValue, ToolFailed
 from palestra.progress import phase
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
             multiprocessing.get_context("spawn").Process(target=_serve, args=(args.index, options, os.getpid()))
             for _ in range(args.workers - 1)
         ]
-        with held_back():  # only this process handles Ctrl-C, and stops the others
+        with deferred_interrupts():  # only this process handles Ctrl-C, and stops the others
             for helper in helpers:
                 helper.start()
         print(f"serving on http://{args.host}:{port}/retrieve (Ctrl-C stops)", flush=True)

@@ -115,8 +115,8 @@ def echo_reply(env: Env, observation: Observation, part: str, number: int = 0) -
     """
     example = env.example_action()
     text = _question(text_of(observation), example)
-    found = (PARTS[part](text) or "").strip()
-    return _formats(example)[number](found) if 0 < len(found) <= MAX_PART_LENGTH else example
+    answer = (PARTS[part](text) or "").strip()
+    return _formats(example)[number](answer) if 0 < len(answer) <= MAX_PART_LENGTH else example
 
 
 def echo_strategies(env: Env) -> list[Strategy]:

@@ -131,7 +131,7 @@ class EngineClient(Engine):
     def receive(self, batch: ReplyBatch) -> None:
         """Wake the tasks whose replies have arrived."""
         for reply in batch.replies:
-            future = self._futures.pop(reply[0], None)  # None if the request was cancelled in the meantime
+            future = self._futures.pop(reply[0], None)  # None if the request was canceled in the meantime
             if future is not None and not future.done():
                 future.set_result(reply)
         for number, invalid, message in batch.errors:

@@ -99,12 +99,12 @@ def read_outcomes(folder: Path) -> dict[Key, Outcome]:
 
 
 def latest(outcomes: Iterable[Outcome]) -> dict[Key, Outcome]:
-    found: dict[Key, Outcome] = {}
+    by_key: dict[Key, Outcome] = {}
     for one in outcomes:
-        before = found.get(one.key)
+        before = by_key.get(one.key)
         if before is None or before.failed:
-            found[one.key] = one
-    return found
+            by_key[one.key] = one
+    return by_key
 
 
 def _calls(turns: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

@@ -43,21 +43,21 @@ def sign_flips(values: Sequence[float]) -> float:
 
     The test is exact for few differences; otherwise it uses 10,000 random permutations with a fixed seed.
     """
-    found = [abs(value) for value in values if value]
-    if not found:
+    magnitudes = [abs(value) for value in values if value]
+    if not magnitudes:
         return 1.0
     far = abs(fsum(values)) * (1 - 1e-9) - 1e-12
-    if len(found) <= EXACT:
-        sums = [found[0]]  # the first sign is fixed, because flipping all signs only negates the sum
-        for value in found[1:]:
+    if len(magnitudes) <= EXACT:
+        sums = [magnitudes[0]]  # the first sign is fixed, because flipping all signs only negates the sum
+        for value in magnitudes[1:]:
             sums = [total + sign for total in sums for sign in (value, -value)]
         return sum(abs(total) >= far for total in sums) / len(sums)
-    rng, whole = Random(len(found)), fsum(found)
+    rng, whole = Random(len(magnitudes)), fsum(magnitudes)
     hits = 0
     for _ in range(FLIPS):
-        bits = rng.getrandbits(len(found))
+        bits = rng.getrandbits(len(magnitudes))
         minus = 0.0
-        for value in found:
+        for value in magnitudes:
             if bits & 1:
                 minus += value
             bits >>= 1

@@ -38,12 +38,12 @@ def write_report(folder: str | Path) -> Path:
 
 def read_summary(folder: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError as err:
         raise BadValue(
             f"{folder} has no {SUMMARY} yet; run the same `palestra eval` command again to finish it"
         ) from err
-    return found
+    return summary
 
 
 def page(record: EvaluationRecord, summary: Mapping[str, Any], episodes: Sequence[Trajectory] = ()) -> str:

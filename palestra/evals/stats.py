@@ -75,8 +75,8 @@ def mean(
         return Estimate(value=middle, n=n)
     if len(kinds) == 2:  # two distinct values form a rate, for which resampling performs poorly
         bottom, top = kinds
-        found = _wilson((middle - bottom) / (top - bottom), float(n), n)
-        low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (found.low, found.high))
+        interval = _wilson((middle - bottom) / (top - bottom), float(n), n)
+        low, high = (bottom + (edge or 0.0) * (top - bottom) for edge in (interval.low, interval.high))
     else:
         low, high = _resampled(values, middle, resamples)
     return Estimate(value=middle, low=max(low, bounds[0]), high=min(high, bounds[1]), n=n)

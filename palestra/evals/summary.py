@@ -137,13 +137,13 @@ def _counts(planned: int, mine: Sequence[Outcome]) -> Row:
 
 def _passes(groups: Sequence[Sequence[Outcome]], k: int) -> Row:
     """Return pass@j and pass^j for powers of two up to k and for k, over tasks with at least j attempts."""
-    found: Row = {}
+    row: Row = {}
     for j in sorted({2**i for i in range(k.bit_length()) if 2**i <= k} | {k}):
         counts = [(len(group), sum(bool(one.success) for one in group)) for group in groups if len(group) >= j]
         if counts:
-            found |= _named(f"pass@{j}", _between(stats.mean([[stats.pass_at(j, n, c)] for n, c in counts])))
-            found |= _named(f"pass^{j}", _between(stats.mean([[stats.pass_all(j, n, c)] for n, c in counts])))
-    return found
+            row |= _named(f"pass@{j}", _between(stats.mean([[stats.pass_at(j, n, c)] for n, c in counts])))
+            row |= _named(f"pass^{j}", _between(stats.mean([[stats.pass_all(j, n, c)] for n, c in counts])))
+    return row
 
 
 def _between(found: stats.Estimate) -> stats.Estimate:

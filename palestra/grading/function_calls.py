@@ -40,8 +40,8 @@ def read_calls(reply: str) -> list[Call] | None:
         calls = _python_calls(text.strip())
         if calls:
             return calls
-    found = [(str(call["name"]), dict(call["arguments"])) for call in tool_calls(reply)]
-    return found or None
+    parsed = [(str(call["name"]), dict(call["arguments"])) for call in tool_calls(reply)]
+    return parsed or None
 
 
 def _python_calls(text: str) -> list[Call] | None:

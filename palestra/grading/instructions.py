@@ -203,8 +203,8 @@ def _two_responses(reply: str) -> bool:
     parts = [part.strip() for part in reply.split("******")]
     if any(not part for part in parts[1:-1]):
         return False
-    found = [part for part in parts if part]
-    return len(found) == 2 and found[0] != found[1]
+    nonempty = [part for part in parts if part]
+    return len(nonempty) == 2 and nonempty[0] != nonempty[1]
 
 
 def _repeat_prompt(reply: str, *, prompt_to_repeat: str) -> bool:

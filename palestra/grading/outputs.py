@@ -70,8 +70,8 @@ def same_value(actual: Any, expected: Any, *, tolerance: float | None = None, st
     if isinstance(actual, SetValue | set | frozenset) and isinstance(expected, set | frozenset):
         items = actual.items if isinstance(actual, SetValue) else list(actual)
         numbers = {item: number for number, item in enumerate(expected)}
-        found = {numbers.get(_key(item)) for item in items}
-        return None not in found and len(found) == len(items) == len(numbers)
+        indices = {numbers.get(_key(item)) for item in items}
+        return None not in indices and len(indices) == len(items) == len(numbers)
     return bool(actual == expected)
 
 
@@ -80,14 +80,14 @@ def _same_pairs(
 ) -> bool:
     if not strict:
         expected = {str(key): value for key, value in expected.items()}  # JSON keys are strings
-    found = {}
+    converted = {}
     for actual_key, value in pairs:
         key = _key(actual_key) if strict else str(actual_key)
         if key not in expected:
             return False
-        found[key] = value
-    return len(found) == len(expected) and all(
-        same_value(value, expected[key], tolerance=tolerance, strict=strict) for key, value in found.items()
+        converted[key] = value
+    return len(converted) == len(expected) and all(
+        same_value(value, expected[key], tolerance=tolerance, strict=strict) for key, value in converted.items()
     )
 
 

@@ -141,26 +141,28 @@ class _Frame:
 
     def axes(self, chart: Chart) -> list[str]:
         tall = self.bottom - self.top > 150
-        found = []
+        elements = []
         for value in ticks(self.y_low, self.y_high, 5 if tall else 3):
             y = self.y(value)
-            found.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            found.append(
+            elements.append(f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            elements.append(
                 f'<text class="tick end" x="{self.left - 6}" y="{y + 4:.1f}">{escape(chart.form(value))}</text>'
             )
         wide = self.right - self.left > 400
         whole = [value for value in ticks(self.x_low, self.x_high, 8 if wide else 4) if value == int(value)]
-        found += [
+        elements += [
             f'<text class="tick middle" x="{self.x(value):.1f}" y="{self.bottom + 16}">{int(value)}</text>'
             for value in whole  # steps are integers
         ]
-        found.append(f'<line class="axis" x1="{self.left}" x2="{self.right}" y1="{self.bottom}" y2="{self.bottom}"/>')
+        elements.append(
+            f'<line class="axis" x1="{self.left}" x2="{self.right}" y1="{self.bottom}" y2="{self.bottom}"/>'
+        )
         if chart.x_label:
             middle = (self.left + self.right) / 2
-            found.append(
+            elements.append(
                 f'<text class="tick middle" x="{middle}" y="{self.bottom + 33}">{escape(chart.x_label)}</text>'
             )
-        return found
+        return elements
 
     def mark(self, value: float, word: str) -> str:
         x = self.x(value)
@@ -187,19 +189,19 @@ class _Frame:
 
     def dots(self, series: Series) -> str:
         """Render every point as a dot with its interval and a tooltip."""
-        found = []
+        elements = []
         for p in series.points:
             x, y = self.x(p.x), self.y(p.y)
             if p.low is not None and p.high is not None:
-                found.append(
+                elements.append(
                     f'<line class="whisker {series.style}" x1="{x:.1f}" x2="{x:.1f}" '
                     f'y1="{self.y(p.low):.1f}" y2="{self.y(p.high):.1f}"/>'
                 )
-            found.append(
+            elements.append(
                 f'<circle class="dot {series.style}" cx="{x:.1f}" cy="{y:.1f}" r="4">'
                 f"<title>{escape(p.text)}</title></circle>"
             )
-        return "".join(found)
+        return "".join(elements)
 
 
 def _legend(chart: Chart) -> list[str]:

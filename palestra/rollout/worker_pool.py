@@ -131,7 +131,7 @@ class RolloutWorkers:
 
 
 async def _cancelled_episode(future: asyncio.Future[Trajectory], task: Task, attempt: int, reason: str) -> Trajectory:
-    """Return the turns of a cancelled episode, or none if its worker does not reply soon."""
+    """Return the turns of a canceled episode, or none if its worker does not reply soon."""
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             return await future

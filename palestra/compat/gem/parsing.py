@@ -28,11 +28,11 @@ def extract_last_boxed_answer(solution: str) -> str | None:
 
 def extract_last_tagged_answer(model_response: str) -> str | None:
     """Return the content of the last `<answer>` element, or None if there is none."""
-    found = _TAGGED.findall(model_response)
-    return found[-1].strip() if found else None
+    matches = _TAGGED.findall(model_response)
+    return matches[-1].strip() if matches else None
 
 
 def extract_code_from_model(model_response: str) -> str | None:
     """Return the content of the last fenced code block, or None if there is none."""
-    found = _FENCED.findall(model_response)
-    return found[-1].strip() if found else None
+    matches = _FENCED.findall(model_response)
+    return matches[-1].strip() if matches else None

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 
 QUIET_ROUNDS = 4  # event-loop iterations without a new request after which all tasks are assumed to be waiting
 LOOP_TIMEOUT = 0.02  # maximum seconds to wait for an event loop, which may be busy with other work
-LOOP_POLL_INTERVAL = 0.002  # seconds between checks whether the wait is cancelled; each check interrupts the event loop
+LOOP_POLL_INTERVAL = 0.002  # seconds between checks whether the wait is canceled; each check interrupts the event loop
 POLL_INTERVAL = 0.0005  # seconds between checks for new requests
 MAX_IDLE_POLLS = 4  # maximum number of consecutive checks without a new request
 RETURN_WINDOW = 1.0  # seconds after a reply within which the conversation is expected to send its next request

@@ -39,10 +39,10 @@ def fingerprint(weight: torch.Tensor) -> list[float]:
 
 def learner_fingerprints(weights: Mapping[str, Any], *, tied: str | None) -> dict[str, list[float]]:
     """Return the fingerprint of every weight; `tied` names the weight that the output layer shares, if any."""
-    found = {name: fingerprint(tensor) for name, tensor in weights.items()}
-    if tied is not None and tied in found:
-        found.setdefault(TIED, found[tied])
-    return found
+    fingerprints = {name: fingerprint(tensor) for name, tensor in weights.items()}
+    if tied is not None and tied in fingerprints:
+        fingerprints.setdefault(TIED, fingerprints[tied])
+    return fingerprints
 
 
 def differences(

@@ -233,9 +233,9 @@ TASKS = {
 def task_named(name: str) -> Task:
     """Return the task with this name, which is MiniWoB's name or the name in the env id."""
     by_title = {task.title: task for task in TASKS.values()}
-    found = TASKS.get(name) or by_title.get(name)
-    if found is None:
+    match = TASKS.get(name) or by_title.get(name)
+    if match is None:
         matches = get_close_matches(str(name), [*TASKS, *by_title], n=3)
         hint = f" Did you mean {', '.join(matches)}?" if matches else ""
         raise BadValue(f"MiniWoB has no task {name!r}.{hint}")
-    return found
+    return match

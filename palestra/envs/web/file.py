@@ -93,11 +93,11 @@ class WebFile(WebEnv):
         self.task = self.rng.choice(self._tasks)
         if "task" in options:
             wanted = str(options.pop("task"))
-            found = [task for task in self._tasks if task.id == wanted]
-            if not found:
+            matches = [task for task in self._tasks if task.id == wanted]
+            if not matches:
                 known = ", ".join(task.id for task in self._tasks)
                 raise BadValue(f"there is no task {wanted!r}; the tasks are {known}")
-            self.task = found[0]
+            self.task = matches[0]
         self.max_turns = self.task.max_turns if self._turns is None else self._turns
 
     def task_key(self) -> object:

@@ -18,8 +18,8 @@ PORTS = {"http": 80, "https": 443}
 
 def site_urls(given: Mapping[str, str] | None) -> dict[str, str]:
     """Return the addresses of the sites by name, from the argument or from WebArena's environment variables."""
-    found = {name: os.environ.get(name.upper(), "") for name in NAMES} if given is None else dict(given)
-    urls = {name: url.rstrip("/") for name, url in found.items() if url}
+    addresses = {name: os.environ.get(name.upper(), "") for name in NAMES} if given is None else dict(given)
+    urls = {name: url.rstrip("/") for name, url in addresses.items() if url}
     for name, url in urls.items():
         parts = urlsplit(url)
         if parts.scheme not in PORTS or not parts.hostname:

@@ -40,10 +40,10 @@ class Warnings:
             "kl": self._kl_spikes,
         }
         trained = [row for row in rows if row["step"] >= 0]
-        found = {
+        messages = {
             name: check(rows if name == "cut" else trained) for name, check in checks.items() if name not in self._given
         }
-        new = {name: text for name, text in found.items() if text}
+        new = {name: text for name, text in messages.items() if text}
         self._given |= new.keys()
         return [f"warning: {text}" for text in new.values()]
 

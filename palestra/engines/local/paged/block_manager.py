@@ -97,7 +97,7 @@ class BlockManager:
         Returns the content id of the last page, and for each page the page that is registered for its content: an
         older one if another sequence has registered the same content before.
         """
-        found: list[int] = []
+        canonical: list[int] = []
         for at, page in enumerate(pages):
             key = (content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4])
             registered = self._index.get(key)
@@ -107,8 +107,8 @@ class BlockManager:
                 content, registered = self._last_content, page
             else:
                 content = self._content[registered]
-            found.append(registered)
-        return content, found
+            canonical.append(registered)
+        return content, canonical
 
     def release(self, pages: Sequence[int]) -> None:
         """Drop one reference to each page."""

@@ -382,8 +382,8 @@ class PagedScheduler:
         registered, full = len(sequence.found), tokens // PAGE
         if full > registered:
             ids = sequence.ids[PAGE_BYTES * registered : PAGE_BYTES * full]
-            sequence.content, found = self.blocks.register(sequence.content, sequence.pages[registered:full], ids)
-            sequence.found += found
+            sequence.content, canonical = self.blocks.register(sequence.content, sequence.pages[registered:full], ids)
+            sequence.found += canonical
 
     def _fail(self, reason: str) -> None:
         """Fail all running requests and forget the cache, whose content after an exception is undefined."""

@@ -84,15 +84,15 @@ def category(call: Call, kind: str) -> Reply:
 @ENCYCLOPEDIA.get("/search")
 def search(call: Call) -> Reply:
     query = call.field("q")
-    found = call.rows(
+    rows = call.rows(
         "SELECT title, kind FROM article WHERE title LIKE '%' || ?1 || '%' OR body LIKE '%' || ?1 || '%' "
         "ORDER BY title <> ?1 COLLATE NOCASE, NOT title LIKE '%' || ?1 || '%', title LIMIT ?2",
         query,
         RESULTS,
     )
-    listed = items(join((link(path("wiki", title), title), f" ({kind})")) for title, kind in found if query)
+    listed = items(join((link(path("wiki", title), title), f" ({kind})")) for title, kind in rows if query)
     none = join((tag("p", "No articles found."), link(path("new", title=query), "Create an article")))
-    return _page("Search", tag("h1", "Search results"), listed if found and query else none)
+    return _page("Search", tag("h1", "Search results"), listed if rows and query else none)
 
 
 def _tabs(call: Call, title: str) -> Html:

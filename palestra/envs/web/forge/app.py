@@ -187,12 +187,12 @@ class ForgeSite:
             return text
 
         def replaced(match: re.Match[bytes]) -> bytes:
-            found = match[0].decode()
+            digits = match[0].decode()
             for old, new in ids.items():
-                if old.startswith(found):
-                    return new[: len(found)].encode()
-                if old.endswith(found):
-                    return new[-len(found) :].encode()
+                if old.startswith(digits):
+                    return new[: len(digits)].encode()
+                if old.endswith(digits):
+                    return new[-len(digits) :].encode()
             return match[0]
 
         return _HASH.sub(replaced, text)

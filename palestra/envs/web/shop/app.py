@@ -69,10 +69,10 @@ def search(call: Call) -> Reply:
 
 @SHOP.get("/product/<sku>")
 def product(call: Call, sku: str) -> Reply:
-    found = call.rows("SELECT name, category, cents, stock FROM product WHERE sku = ? AND shown = 'yes'", sku)
-    if not found:
+    rows = call.rows("SELECT name, category, cents, stock FROM product WHERE sku = ? AND shown = 'yes'", sku)
+    if not rows:
         return None
-    name, kind, cents, stock = found[0]
+    name, kind, cents, stock = rows[0]
     reviews = call.rows("SELECT author, stars, text FROM review WHERE sku = ? AND state = 'published' ORDER BY id", sku)
     wished = call.value("SELECT 1 FROM wish WHERE sku = ?", sku)
     buy = form("/basket", hidden("sku", sku), field("Quantity", "quantity", "1"), button("Add to basket"))
@@ -183,10 +183,10 @@ def order_details(call: Call, number: str) -> Html:
 @SHOP.get("/order/<number>")
 def order(call: Call, number: str) -> Reply:
     query = "SELECT state, shipping, placed FROM orders WHERE number = ? AND customer = ?"
-    found = call.rows(query, number, USER)
-    if not found:
+    rows = call.rows(query, number, USER)
+    if not rows:
         return None
-    state, shipping, placed = found[0]
+    state, shipping, placed = rows[0]
     cancel = form(path("cancel", number), button("Cancel order")) if state == "Pending" else text("")
     details = definitions({"State": state, "Shipping": shipping, "Date": placed})
     return shop_page(f"Order {number}", tag("h1", f"Order {number}"), details, order_details(call, number), cancel)

@@ -57,10 +57,10 @@ def products(call: Call) -> Reply:
 
 @SHOP.get("/dashboard/product/<sku>")
 def edit_product(call: Call, sku: str) -> Reply:
-    found = call.rows("SELECT name, cents, stock, shown FROM product WHERE sku = ?", sku)
-    if not found:
+    rows = call.rows("SELECT name, cents, stock, shown FROM product WHERE sku = ?", sku)
+    if not rows:
         return None
-    name, cents, stock, shown = found[0]
+    name, cents, stock, shown = rows[0]
     fields = (
         field("Price", "price", money(cents).removeprefix("$")),
         field("Stock", "stock", str(stock)),
@@ -92,10 +92,10 @@ def all_orders(call: Call) -> Reply:
 
 @SHOP.get("/dashboard/order/<number>")
 def edit_order(call: Call, number: str) -> Reply:
-    found = call.rows("SELECT customer, state, shipping, placed FROM orders WHERE number = ?", number)
-    if not found:
+    rows = call.rows("SELECT customer, state, shipping, placed FROM orders WHERE number = ?", number)
+    if not rows:
         return None
-    customer, state, shipping, placed = found[0]
+    customer, state, shipping, placed = rows[0]
     change = form(path("dashboard", "order", number), choice("State", "state", STATES, state), button("Save"))
     details = definitions({"Customer": customer, "Shipping": shipping, "Date": placed, "Current state": state})
     title = f"Order {number}"

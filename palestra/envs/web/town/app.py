@@ -103,13 +103,13 @@ def category(call: Call, name: str) -> Reply:
 @TOWN.get("/search")
 def search(call: Call) -> Reply:
     words = call.field("q").lower().split()
-    found = [
+    matches = [
         place
         for place in _town(call).places
         if words and all(word in f"{place.name} {place.address} {place.category}".lower() for word in words)
     ]
-    listed = _listed(found) if found else tag("p", "No places found.")
-    return _page(call, "Search", tag("h1", "Search results"), tag("p", f"{len(found)} results"), listed)
+    listed = _listed(matches) if matches else tag("p", "No places found.")
+    return _page(call, "Search", tag("h1", "Search results"), tag("p", f"{len(matches)} results"), listed)
 
 
 @TOWN.get("/place/<name>")
@@ -231,9 +231,9 @@ def nearby(call: Call, name: str) -> Reply:
     fields = form(
         path("nearby", name), choice("Category", "category", CATEGORIES, chosen), button("Show"), method="get"
     )
-    found = content.nearest(here.corner, chosen, besides=here.name) if chosen in CATEGORIES else []
-    rows = ((link(path("place", place.name), place.name), f"{meters} m") for meters, place in found)
-    listed = table(("Name", "Distance"), rows) if found else text("")
+    places = content.nearest(here.corner, chosen, besides=here.name) if chosen in CATEGORIES else []
+    rows = ((link(path("place", place.name), place.name), f"{meters} m") for meters, place in places)
+    listed = table(("Name", "Distance"), rows) if places else text("")
     return _page(call, f"Near {name}", tag("h1", f"Near {here.name}"), fields, listed)
 
 

@@ -133,10 +133,10 @@ class Town:
 
     def nearest(self, corner: int, category: str, *, besides: str = "") -> list[tuple[int, Place]]:
         """Return the places of a category with their distances in meters, nearest first."""
-        found = (
+        distances = (
             (self.streets.distance(corner, place.corner), place) for place in self.of(category) if place.name != besides
         )
-        return sorted(found, key=lambda item: (item[0], item[1].name))
+        return sorted(distances, key=lambda item: (item[0], item[1].name))
 
 
 @lru_cache(maxsize=16)

@@ -173,15 +173,15 @@ def nearest(draw: Draw) -> Task:
     content = town(draw.data_seed)
     for _ in range(100):
         place, category = draw.choice(content.places), draw.choice(NOUNS)
-        found = content.nearest(place.corner, category, besides=place.name)
-        if found[0][0] < found[1][0]:
+        closest = content.nearest(place.corner, category, besides=place.name)
+        if closest[0][0] < closest[1][0]:
             break
     return Task(
         intent=f"Which {category.lower()} is nearest to the {place.name}? Answer with its name.",
-        answer=(found[0][1].name,),
-        expert=(*find(place), Click("Nearby"), Choose("Category", category), Click("Show"), Stop(found[0][1].name)),
-        wrong=(Click(category), Stop(found[1][1].name)),
-        evidence=(f"{found[0][0]} m", f"{found[1][0]} m"),
+        answer=(closest[0][1].name,),
+        expert=(*find(place), Click("Nearby"), Choose("Category", category), Click("Show"), Stop(closest[0][1].name)),
+        wrong=(Click(category), Stop(closest[1][1].name)),
+        evidence=(f"{closest[0][0]} m", f"{closest[1][0]} m"),
     )
 
 
