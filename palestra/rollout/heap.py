@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _users = 0  # number of `frozen_heap` blocks that are active
-_previous: tuple[int, int, int] = gc.get_threshold()  # Python's thresholds before these blocks
-_frozen = False  # whether these blocks froze the heap
+_previous: tuple[int, int, int] = gc.get_threshold()  # garbage collection thresholds before the first block
+_frozen = False  # whether an active block froze the heap
 
 # Number of new objects after which Python looks for garbage among them (by default 700), and number of such collections
 # after which it also scans older objects (by default 10). A step with 1,024 short episodes creates about 200,000
