@@ -24,7 +24,7 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed
 	PALESTRA_VLLM_PYTHON=$(CURDIR)/$(VLLM)/bin/python $(BIN)/python -m pytest tests/vllm
 
 # Test the integrations with other frameworks, with the packages from PyPI, and update the table in docs/integrations.md. The packages need
-# 700 MB of disk space.
+# 1.5 GB of disk space.
 test-frameworks: $(VENV)/.dev frameworks all-frameworks openenv
 	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest tests/frameworks
 	$(BIN)/python -m tests.frameworks.frameworks
@@ -155,7 +155,7 @@ $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	touch $@
 
 # Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
-all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal agentlightning inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
 
 HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 $(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
@@ -167,6 +167,12 @@ $(ALL_FRAMEWORKS)/art/.installed: PACKAGES := openpipe-art==0.5.18 openai==2.30.
 $(ALL_FRAMEWORKS)/areal/.installed: PACKAGES := areal==1.0.4 $(HYDRA) torchdata==0.11.0 aiofiles einops pyzmq colorlog lark pybase64 \
 	setproctitle nvidia-ml-py tenacity flask itsdangerous blinker numba llvmlite tensorboardX trackio swanlab openai==2.30.0 jiter \
 	pydantic-settings pyroaring watchdog pyecharts prettytable simplejson wcwidth gradio_client
+$(ALL_FRAMEWORKS)/agentlightning/.installed: PACKAGES := agentlightning==0.3.0 agentops==0.4.21 litellm==1.106.2 openai==2.54.0 \
+	jiter==0.19.0 tiktoken fastuuid importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings aiologic apscheduler backoff blessed blinker \
+	dnspython email-validator expression fastapi-sso flask gpustat graphviz gunicorn h2 hpack hyperframe hiredis itsdangerous jinxed \
+	litellm-enterprise litellm-proxy-extras nvidia-ml-py oauthlib opentelemetry-instrumentation opentelemetry-exporter-otlp \
+	opentelemetry-exporter-otlp-proto-grpc ordered-set portpicker redis setproctitle soundfile termcolor uvicorn-worker wcwidth \
+	wrapt==1.17.3
 $(ALL_FRAMEWORKS)/inspect-ai/.installed: PACKAGES := inspect-ai==0.3.285 nest_asyncio2 semver shortuuid jsonlines jsonpatch jsonpointer \
 	jsonref jsonpath-ng ply ijson docstring-parser tenacity textual debugpy zipfile-zstd universal-pathlib pathlib-abc \
 	agent-client-protocol zstandard tiktoken mdit-py-plugins linkify-it-py uc-micro-py boto3 botocore aiobotocore s3fs jmespath \

@@ -3,8 +3,9 @@
     async with ChatServer(LocalEngine(model, tokenizer=tokenizer)) as server:
         client = openai.AsyncOpenAI(base_url=server.url, api_key="none")
 
-Tokens in `logprobs` are written as `token_id:ID`, so that trainers get the exact ids. A streamed reply is sent when it
-is complete. Tools are not supported.
+Tokens in `logprobs` are written as `token_id:ID`, so that trainers get the exact ids. As in vLLM, `return_token_ids` in
+a request adds the ids of the prompt and of each reply. A streamed reply is sent when it is complete. Tools are not
+supported.
 """
 
 from __future__ import annotations
@@ -70,6 +71,10 @@ class ChatServer:
         except PalestraError as err:
             return web.json_response({"error": {"message": str(err), "code": 500}}, status=500)
         response = self._response(prompt, completions, logprobs=bool(body.get("logprobs")))
+        if body.get("return_token_ids"):
+            response["prompt_token_ids"] = prompt
+            for choice, completion in zip(response["choices"], completions, strict=True):
+                choice["token_ids"] = completion.ids
         if not body.get("stream"):
             return web.json_response(response)
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})

@@ -63,6 +63,13 @@ FRAMEWORKS = [
         proof="the workflow plays episodes; `PPOActor` computes advantages and loss and changes the weights",
     ),
     Framework(
+        name="agentlightning",
+        package="agentlightning",
+        adapter="agentlightning",
+        example="agentlightning_training.py",
+        proof="its trainer, runner and store play episodes; Palestra's GRPO changes the weights from its traces",
+    ),
+    Framework(
         name="inspect-ai",
         package="inspect-ai",
         adapter="inspect_ai",
@@ -104,13 +111,31 @@ def run_program(folder: str, program: Path, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(program), *arguments],
         cwd=ROOT,
-        env={**os.environ, "PATH": programs, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env={
+            **os.environ,
+            "PATH": programs,
+            "PYTHONPATH": path,
+            "PYTHONUSERBASE": str(user_base(INSTALLED / folder)),
+            "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "AGENTOPS_LOGGING_TO_FILE": "FALSE",
+        },
         capture_output=True,
         text=True,
         timeout=1800,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def user_base(folder: Path) -> Path:
+    """Return a user base whose site-packages is `folder`, because AgentOps traces only packages in site-packages."""
+    link = folder / "user-base" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(folder)
+    return folder / "user-base"
 
 
 def version(framework: Framework) -> str:

@@ -21,6 +21,7 @@ def test_replies_contain_exact_tokens_and_errors_are_reported() -> None:
     async def run() -> None:
         async with LocalEngine(model, tokenizer=tokenizer) as engine, ChatServer(engine) as server:
             body = {"model": "local", "messages": messages, "max_tokens": 6, "seed": 4, "logprobs": True, "n": 2}
+            body["return_token_ids"] = True
             async with aiohttp.ClientSession() as client:
                 async with client.post(f"{server.url}/chat/completions", json=body) as response:
                     reply = await response.json()
@@ -37,6 +38,8 @@ def test_replies_contain_exact_tokens_and_errors_are_reported() -> None:
                 assert [int(item["token"].removeprefix("token_id:")) for item in content] == expected.ids
                 assert [item["logprob"] for item in content] == pytest.approx(expected.logprobs, abs=1e-4)
                 assert choice["message"]["content"] == expected.text
+                assert choice["token_ids"] == expected.ids
+            assert reply["prompt_token_ids"] == prompt
             assert reply["usage"] == {
                 "prompt_tokens": len(prompt),
                 "completion_tokens": 12,
