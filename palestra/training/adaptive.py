@@ -18,6 +18,8 @@ MAX_RISE, MAX_FALL = 1.25, 1.5  # largest factors by which the learning rate ris
 ENTROPY_CHANGE = 1.5  # factor by which the entropy bonus changes per step
 MIN_RATE = 0.01  # smallest learning rate, as a fraction of the highest one
 MIN_KL_SCALE = 0.2  # smallest factor of the KL limits of a policy whose entropy has fallen
+FEW_FAILURES = 0.2  # fraction of failed episodes below which that factor shrinks in proportion to it
+SOLVED_KL_SCALE = 0.02  # smallest factor if almost no episode fails
 MAX_ENTROPY_SCALE = 10.0  # largest factor of the entropy bonus
 
 
@@ -40,15 +42,18 @@ class AdaptiveState:
         for item in fields(self):
             setattr(self, item.name, float(state[item.name]))
 
-    def kl_scale(self, entropy: float) -> float:
-        """Return the factor of the KL limits for a policy with this entropy per token.
+    def kl_scale(self, entropy: float, success: float) -> float:
+        """Return the factor of the KL limits for a policy with this entropy per token and success rate.
 
         The limits shrink with the entropy: a change that hardly affects a random policy can ruin one that is almost
-        deterministic.
+        deterministic. If few episodes fail, the smallest factor shrinks with them. There is little left to gain then,
+        the gradient depends on a few episodes, and a KL of 0.005 per token, or 0.06 in an episode of 12 tokens, can
+        change the outcome of one episode in six.
         """
         if not self.start_entropy > 0:
             return 1.0
-        return min(1.0, max(MIN_KL_SCALE, entropy / self.start_entropy))
+        lowest = max(SOLVED_KL_SCALE, MIN_KL_SCALE * min(1.0, (1 - success) / FEW_FAILURES))
+        return min(1.0, max(lowest, entropy / self.start_entropy))
 
     def observe_entropy(self, entropy: float, success: float, config: PolicyGradientConfig) -> None:
         """Adapt the entropy bonus to a step's entropy per token and success rate.

@@ -83,7 +83,7 @@ def reinforcement_step(
     updates: list[dict[str, float]] = []
     parts = config.optimizer.minibatches
     passes = _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng))
-    scale = adaptive.kl_scale(entropy)
+    scale = adaptive.kl_scale(entropy, success)
     region = TrustRegion(learner, target=limits.target_kl * scale, limit=limits.kl_backtrack * scale)
     for chosen in passes:
         minibatch = [sample for sample in samples if first + sample.episode in chosen]

@@ -15,7 +15,14 @@ from palestra.algorithms.episode import penalize_cut_replies
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import train
-from palestra.training.adaptive import MAX_ENTROPY_SCALE, MAX_FALL, MAX_RISE, MIN_KL_SCALE, AdaptiveState
+from palestra.training.adaptive import (
+    MAX_ENTROPY_SCALE,
+    MAX_FALL,
+    MAX_RISE,
+    MIN_KL_SCALE,
+    SOLVED_KL_SCALE,
+    AdaptiveState,
+)
 from palestra.training.learner import Learner
 from palestra.training.optim import MOMENTA, Optimizer
 from palestra.training.recipe import from_mapping
@@ -201,13 +208,31 @@ def test_the_rate_changes_by_a_limited_factor_per_step() -> None:
     assert after(0.0, updates=0) < 0.5
 
 
-def test_the_kl_limits_shrink_with_the_entropy() -> None:
+def test_the_kl_limits_shrink_with_the_entropy_and_with_the_failures() -> None:
     state = AdaptiveState(rate=1.0)
-    assert state.kl_scale(0.1) == 1.0, "the initial entropy is not yet known"
+    assert state.kl_scale(0.1, 0.3) == 1.0, "the initial entropy is not yet known"
     state.observe_entropy(0.6, 0.3, PolicyGradientConfig())
-    assert state.kl_scale(0.9) == 1.0
-    assert state.kl_scale(0.3) == pytest.approx(0.5)
-    assert state.kl_scale(0.0) == MIN_KL_SCALE
+    assert state.kl_scale(0.9, 1.0) == 1.0, "a policy that is still random does not lose its success in one step"
+    assert state.kl_scale(0.3, 1.0) == pytest.approx(0.5)
+    assert state.kl_scale(0.0, 0.0) == MIN_KL_SCALE
+    assert state.kl_scale(0.0, 0.8) == pytest.approx(MIN_KL_SCALE)
+    assert state.kl_scale(0.0, 0.9) == pytest.approx(MIN_KL_SCALE / 2)
+    assert state.kl_scale(0.0, 1.0) == SOLVED_KL_SCALE
+
+
+def test_a_step_of_a_deterministic_policy_is_limited_more_if_all_episodes_succeed() -> None:
+    trajectories = batch(5, 8)
+    free = learner_of(**FAR)
+    reinforcement_step(free, trajectories, 0)
+    limit = kl(free, trajectories) / MIN_KL_SCALE * 2
+
+    def step(success: bool) -> dict[str, float]:
+        learner = learner_of(kl_backtrack=limit, **FAR)
+        learner.adaptive.start_entropy = 1e9
+        return reinforcement_step(learner, [replace(t, success=success) for t in trajectories], 0)
+
+    assert "backtracked" not in step(success=False)
+    assert step(success=True)["backtracked"] == 1
 
 
 def test_the_entropy_bonus_grows_while_the_entropy_is_too_low_for_the_success_rate() -> None:
