@@ -98,6 +98,9 @@ class App:
             if message["type"] == "lifespan.startup":
                 try:
                     await self.dispatcher.start()
+                except asyncio.CancelledError:  # Ctrl-C while the workers start; uvicorn would log a traceback
+                    await self.dispatcher.stop()
+                    return
                 except Exception as err:  # noqa: BLE001  # the ASGI server reports it
                     await send({"type": "lifespan.startup.failed", "message": f"{type(err).__name__}: {err}"})
                     return

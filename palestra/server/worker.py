@@ -430,5 +430,8 @@ def main(sock_fd: int, life_fd: int, activity_fd: int) -> None:
             continue
     tune_gc()
     worker = SessionWorker(sock, config, ActivityTable(config.lanes, activity_fd))
-    sock.sendall(encode_frame("ready"))
+    try:
+        sock.sendall(encode_frame("ready"))
+    except OSError:  # the server has ended
+        return
     worker.serve(messages[1:], decoder)

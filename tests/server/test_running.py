@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 import palestra
+from palestra.server.run import create_app
 from tests.server.bad_envs import TRICKY
 from tests.server.servers import GUESS, JSON, MSGPACK, BackgroundCall, SessionClient, serving, until
 
@@ -142,3 +144,25 @@ def test_unknown_environment_prevents_the_start() -> None:
         )
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_during_the_start_stops_the_workers_without_an_error() -> None:
+    async def start_and_cancel() -> None:
+        app = create_app(GUESS, workers=1)
+
+        async def receive() -> dict[str, object]:
+            return {"type": "lifespan.startup"}
+
+        async def send(message: object) -> None:
+            raise AssertionError(f"the server had started: {message}")
+
+        task = asyncio.create_task(app({"type": "lifespan"}, receive, send))
+        while not app.dispatcher.calls.pool.workers:
+            await asyncio.sleep(0)
+        task.cancel()
+        await task
+        assert app.dispatcher.calls.pool.workers == []
+
+    before = set(psutil.Process().children())
+    asyncio.run(start_and_cancel())
+    assert set(psutil.Process().children()) <= before
