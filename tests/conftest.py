@@ -56,6 +56,12 @@ FIRST = {
     "tools/test_sandbox.py",
     "training/test_distributed.py",
 }
+# Files that run after those of a folder, in the same worker, because both use the same Java, browser or other process
+AFTER = {
+    "conformance/test_miniwob.py": "envs/miniwob/",
+    "conformance/test_reasoning_gym.py": "envs/rg/",
+    "conformance/test_sciworld.py": "envs/sciworld/",
+}
 TAUGHT = {
     "env": "game:GuessTheNumber-v0-easy",
     "model": "default:0.1M",
@@ -102,6 +108,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
     slow = {files[item] for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (files[item] not in FIRST, files[item] not in slow))
+    for file, folder in AFTER.items():
+        last = max((i for i, item in enumerate(items) if files[item].startswith(folder)), default=None)
+        if last is not None:
+            before, after = items[: last + 1], items[last + 1 :]
+            moved = [item for item in items if files[item] == file]
+            items[:] = [*(i for i in before if files[i] != file), *moved, *(i for i in after if files[i] != file)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -211,7 +211,7 @@ def test_async_calls_use_an_overridden_step() -> None:
 def test_a_slow_step_does_not_block_the_event_loop() -> None:
     class Slow(Sound):
         def step(self, action: str) -> Step:
-            assert entered.wait(10), "the event loop was blocked, so the event was never set"
+            assert entered.wait(120), "the event loop was blocked, so the event was never set"
             return super().step(action)
 
     entered = threading.Event()

@@ -278,7 +278,7 @@ def test_tool_wrapper() -> None:
 
 
 def test_python_tool() -> None:
-    tool = PythonCodeTool(timeout=5, keep_error_last_line=True)
+    tool = PythonCodeTool(timeout=60, keep_error_last_line=True)
     assert tool.execute_action("think <python>print(6 * 7)</python> more") == (
         True,
         False,

@@ -281,7 +281,7 @@ def test_garbage_collected_engine_leaves_no_thread(model: Any) -> None:
         await engine.generate([1], SHORT)
 
     asyncio.run(run())
-    for _ in range(200):
+    for _ in range(6_000):
         gc.collect()
         if threads() == before:
             break

@@ -187,7 +187,9 @@ def test_cancelling_closes_every_env() -> None:
         task = asyncio.create_task(
             collect(Solver(), CountedEnv, episodes=50, concurrency=10, seed=1, kwargs={"hang": True})
         )
-        await asyncio.sleep(0.05)
+        while CountedEnv.instances["open"] < 10:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)  # long enough to open more, if the concurrency were not limited
         assert CountedEnv.instances["open"] == 10
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -192,7 +192,7 @@ def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]
         assert process.returncode == 0, log.read_text()
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], seconds: float = 120.0) -> None:
     """Wait until `condition()` is true."""
     end = time.monotonic() + seconds
     while not condition():

@@ -56,7 +56,7 @@ def nginx(nodes: dict[str, Server], folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(120)
 
 
 def _listens(port: int) -> bool:

@@ -219,7 +219,7 @@ def test_child_processes_of_an_env_end_with_its_worker() -> None:
         pid = vec.call("reset")[0][1]["pid"]
         [child] = psutil.Process(pid).children()
         vec.step(["exit"])
-        assert psutil.wait_procs([child], timeout=5)[1] == [] or child.status() == psutil.STATUS_ZOMBIE
+        assert psutil.wait_procs([child], timeout=60)[1] == [] or child.status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_worker_that_cannot_start_reports_the_reason() -> None:

@@ -82,11 +82,11 @@ class Server:
     def close(self) -> str:
         """Stop the server and return its standard error."""
         self.process.terminate()
-        _, stderr = self.process.communicate(timeout=20)
+        _, stderr = self.process.communicate(timeout=120)
         return stderr
 
 
-def until(fits: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(fits: Callable[[], bool], seconds: float = 120.0) -> None:
     """Wait until a condition is true."""
     end = time.monotonic() + seconds
     while not fits():

@@ -23,7 +23,7 @@ EVALUATIONS = {"before": "evaluated/random", "after": "evaluated/expert"}
 COLORS = """() => ["color", "backgroundColor"].map((name) =>
   getComputedStyle(document.body)[name].match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0)
 )"""
-WAIT = 20_000  # milliseconds; the machine may be busy
+WAIT = 120_000  # milliseconds; the machine may be busy
 
 expect.set_options(timeout=WAIT)
 
