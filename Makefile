@@ -9,7 +9,7 @@ DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge store balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -34,7 +34,7 @@ test-agentgym: $(VENV)/.dev browser frameworks
 	PALESTRA_AGENTGYM=$(abspath $(AGENTGYM)) $(BIN)/python -m pytest tests/agentgym
 
 # Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
-conformance: $(VENV)/.dev sandbox java browser forge
+conformance: $(VENV)/.dev sandbox java browser forge store
 	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py tests/envs/webarena
 
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
@@ -50,7 +50,7 @@ test-ray: $(VENV)/.dev
 	PALESTRA_TEST_RAY=1 $(BIN)/python -m pytest tests/ray
 
 # Run every benchmark with small sizes, which shows that it works but measures nothing.
-test-benchmarks: $(VENV)/.dev sandbox java browser forge
+test-benchmarks: $(VENV)/.dev sandbox java browser forge store
 	PALESTRA_TEST_BENCHMARKS=1 $(BIN)/python -m pytest -n 2 tests/benchmarks
 
 # Run random schedules of faults for PALESTRA_CHAOS_SECONDS. Every round prints the seed that repeats it (PALESTRA_CHAOS_SEED).
@@ -96,7 +96,7 @@ docs-serve: $(DOCS)/.installed docs/generated/.written
 
 # The gallery plays episodes in every family, so it needs all extras, Java and Chromium.
 docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py scripts/docs_tables.py $(wildcard docs/data/*.toml) $(wildcard palestra/envs/*/catalog.py) \
-		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser forge
+		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser forge store
 	$(BIN)/python scripts/docs_pages.py docs/generated
 	touch $@
 
@@ -142,12 +142,19 @@ balancer: .cache/nginx/usr/sbin/nginx
 
 # Install other training frameworks for the tests of the integrations. They get separate folders, because some of their dependencies,
 # which the integrations do not need, conflict with Palestra's.
-frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed $(FRAMEWORKS)/textarena/.installed $(FRAMEWORKS)/litellm/.installed
+frameworks: $(FRAMEWORKS)/trl/.installed $(FRAMEWORKS)/skyrl-gym/.installed $(FRAMEWORKS)/textarena/.installed $(FRAMEWORKS)/litellm/.installed store
+
+# Install django-oscar for web:Store.
+store: $(FRAMEWORKS)/oscar/.installed
 
 $(FRAMEWORKS)/trl/.installed: PACKAGES := trl==1.16.0
 $(FRAMEWORKS)/skyrl-gym/.installed: PACKAGES := skyrl-gym==0.4.0 func_timeout==4.3.5
 $(FRAMEWORKS)/textarena/.installed: PACKAGES := textarena==0.7.4 chess nltk joblib
 $(FRAMEWORKS)/litellm/.installed: PACKAGES := litellm==1.106.2 openai==2.54.0 jiter==0.19.0 tiktoken==0.14.0 fastuuid==0.14.0 importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings==2.16.2
+
+$(FRAMEWORKS)/oscar/.installed: PACKAGES := django-oscar==4.2.1 django==5.2.19 asgiref==3.13.0 sqlparse==0.6.1 babel==2.18.0 purl==1.6 six==1.17.0 \
+	django-extra-views==0.16.0 django-haystack==3.4.0 django-phonenumber-field==8.5.0 django-tables2==2.7.0 django-treebeard==7.0.3 \
+	django-widget-tweaks==1.5.1 packaging phonenumbers==9.0.43 time-machine==3.6.0
 
 $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	rm -rf $(@D)

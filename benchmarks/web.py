@@ -5,8 +5,8 @@
 `--peer` is the Python interpreter of a virtual environment with `browsergym-miniwob`, whose steps per second on the
 same task are measured in the same run; without it, this comparison is omitted. Targets (exit code 1 if one is missed):
 at least 20 times BrowserGym's steps per second with one env, less than 60 MB per env with 8 envs in one browser, less
-than 150 ms for the median reset of a task on the generated sites and on the forge, and, with `--chaos`, no episode that
-is lost, scored differently than without kills, or leaves a process or folder behind.
+than 150 ms for the median reset of a task on the generated sites, on the forge and on the store, and, with `--chaos`,
+no episode that is lost, scored differently than without kills, or leaves a process or folder behind.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import palestra
 from palestra.browser.pool import pool
 from palestra.browser.process import PREFIX
 from palestra.envs.web.forge.app import PREFIX as FORGE_PREFIX
+from palestra.envs.web.store.app import PREFIX as STORE_PREFIX
 
 TASK = "miniwob:ClickCheckboxes-v0"
-SITES, FORGE = "web:Mixed-v0", "web:Forge-v0"
+SITES, FORGE, STORE = "web:Mixed-v0", "web:Forge-v0", "web:Store-v0"
 MEMORY_TASKS = (
     "click-button",
     "click-checkboxes",
@@ -123,7 +124,7 @@ def chaos(episodes: int) -> dict[str, Any]:
     rng = random.Random(0)
     lost = different = kills = 0
     expected: dict[tuple[str, int], tuple[int, bool]] = {}
-    tasks = [f"{SITES}-easy", f"{FORGE}-easy", *(f"miniwob:{name}" for name in MEMORY_TASKS)]
+    tasks = [f"{SITES}-easy", f"{FORGE}-easy", f"{STORE}-easy", *(f"miniwob:{name}" for name in MEMORY_TASKS)]
     for episode in range(episodes):
         name, seed = tasks[episode % len(tasks)], rng.randrange(5)
         kill_at = rng.randrange(3) if rng.random() < 0.1 else None
@@ -154,7 +155,9 @@ def chaos(episodes: int) -> dict[str, Any]:
 
 def left_behind() -> int:
     """Return the number of temporary folders and browser processes that still exist."""
-    folders = sum(len(list(Path(tempfile.gettempdir()).glob(f"{prefix}*"))) for prefix in (PREFIX, FORGE_PREFIX))
+    folders = sum(
+        len(list(Path(tempfile.gettempdir()).glob(f"{prefix}*"))) for prefix in (PREFIX, FORGE_PREFIX, STORE_PREFIX)
+    )
     children = subprocess.run(
         ["pgrep", "-P", str(os.getpid()), "-f", PREFIX], capture_output=True, text=True, check=False
     )
@@ -177,9 +180,10 @@ def main() -> int:
         "one_env": steps_per_second(TASK, args.seconds),
         "generated_sites": steps_per_second(SITES, args.seconds),
         "forge": steps_per_second(FORGE, args.seconds),
+        "store": steps_per_second(STORE, args.seconds),
         "memory": memory(args.envs),
     }
-    resets = [figures[name]["reset_ms"] for name in ("generated_sites", "forge")]
+    resets = [figures[name]["reset_ms"] for name in ("generated_sites", "forge", "store")]
     good = figures["memory"]["further_env_mb"] < MAX_MB and max(resets) < MAX_RESET_MS
     if args.peer:
         theirs = peer(args.peer, args.seconds)

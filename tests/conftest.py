@@ -19,6 +19,7 @@ from tests.warm_process import TEST_RUN
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # tests must not download anything
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test models are tiny, and tests run in parallel
+os.environ.setdefault("PALESTRA_OSCAR", str(Path(__file__).parents[1] / ".cache" / "frameworks" / "oscar"))
 os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))
 
 # With the fast compiler alone, ScienceWorld's Java process needs a third less CPU time, because the tests are short.

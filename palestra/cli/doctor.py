@@ -146,6 +146,17 @@ def _forge() -> Finding:
     return Finding(feature="forge", state="ok", detail=detail)
 
 
+def _store() -> Finding:
+    from palestra.envs.web.store.program import EXTRA, version
+    from palestra.errors import EnvFailed, MissingExtra
+
+    try:
+        detail = f"django-oscar {version()}"
+    except (MissingExtra, EnvFailed) as err:
+        return Finding(feature="store", state="missing", detail=f"{err}", fix=install_command(EXTRA))
+    return Finding(feature="store", state="ok", detail=detail)
+
+
 def _first_line(command: list[str]) -> str:
     """Return the first line of a command's output, or "" if the command fails."""
     try:
@@ -201,6 +212,7 @@ _CHECKS: dict[str, Callable[[], Finding]] = {
     "Java": _java,
     "browser": _browser,
     "forge": _forge,
+    "store": _store,
 }
 
 

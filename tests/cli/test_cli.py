@@ -275,7 +275,7 @@ def test_a_closed_pipe_exits_without_a_traceback() -> None:
 
 def test_doctor_reports_features_and_fixes() -> None:
     findings = {finding["feature"]: finding for finding in json.loads(palestra_cli("doctor", "--json").stdout)}
-    assert {"machine", "sandbox", "GPU", "Java", "browser", "forge"} <= findings.keys()
+    assert {"machine", "sandbox", "GPU", "Java", "browser", "forge", "store"} <= findings.keys()
     assert findings["sandbox"]["state"] == "ok"
     assert "bubblewrap" in findings["sandbox"]["detail"]
     assert "[gymnasium]" in findings

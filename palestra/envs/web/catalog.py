@@ -48,4 +48,8 @@ SPECS = [
     _suite("Forge-v0-easy", "a project on a forge, level 1", 0.0, 0.0, 0.0, sites="forge", level=1),
     _suite("Forge-v0-medium", "a project on a forge, level 2", 0.07, 0.0, 0.16, sites="forge", level=2),
     _suite("Forge-v0-hard", "a project on a forge, level 3", 0.0, 0.0, 0.0, sites="forge", level=3),
+    _suite("Store-v0", "buy in a store, and manage it (needs django-oscar)", 0.03, 0.0, 0.05, sites="store"),
+    _suite("Store-v0-easy", "a store and its dashboard, level 1", 0.0, 0.0, 0.0, sites="store", level=1),
+    _suite("Store-v0-medium", "a store and its dashboard, level 2", 0.06, 0.0, 0.12, sites="store", level=2),
+    _suite("Store-v0-hard", "a store and its dashboard, level 3", 0.0, 0.0, 0.0, sites="store", level=3),
 ]

@@ -26,7 +26,8 @@ from palestra.seeding import Rng
 from tests.envs.web.text_browser import TextBrowser
 
 ALL = list(templates().values())
-IN_PROCESS = [template for template in ALL if "forge" not in template.apps]  # conformance/test_web.py plays the others
+OTHER_PROCESSES = {"forge", "store"}
+IN_PROCESS = [template for template in ALL if OTHER_PROCESSES.isdisjoint(template.apps)]  # see conformance/test_web.py
 WATCH = Change("encyclopedia", "INSERT INTO watched VALUES (?)", ("Nowhere",))
 
 

@@ -29,6 +29,8 @@ TASKS = (  # modules that register templates
     "palestra.envs.web.shop.selling",
     "palestra.envs.web.forge.reading",
     "palestra.envs.web.forge.writing",
+    "palestra.envs.web.store.buying",
+    "palestra.envs.web.store.selling",
 )
 SIZE = (1280, 720)  # width and height of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
@@ -40,11 +42,12 @@ def apps() -> Mapping[str, App]:
     from palestra.envs.web.encyclopedia.app import ENCYCLOPEDIA
     from palestra.envs.web.forge.app import FORGE
     from palestra.envs.web.shop.app import SHOP
+    from palestra.envs.web.store.app import STORE
     from palestra.envs.web.town.app import TOWN
 
     for tasks in TASKS:
         import_module(tasks)
-    return {app.name: app for app in (ENCYCLOPEDIA, TOWN, SHOP, FORGE)}
+    return {app.name: app for app in (ENCYCLOPEDIA, TOWN, SHOP, FORGE, STORE)}
 
 
 def templates() -> Mapping[str, Template]:
@@ -83,11 +86,11 @@ class SuiteStart:
 class WebSuite(WebEnv):
     """Tasks on sites with generated content, such as an encyclopedia and a map.
 
-    `sites` is a list or a comma-separated string of site names: encyclopedia, map, shop and forge, which needs Fossil
-    and libfaketime. Tasks that need several sites are sampled only if all of them are given. `level` is 1, 2 or 3; None
-    means all levels. `split="train"` samples templates and content for training, and `split="test"` samples all
-    templates, with other content; templates marked `held_out` are never used in training.
-    `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
+    `sites` is a list or a comma-separated string of site names: encyclopedia, map, shop, forge (which needs Fossil and
+    libfaketime) and store (which needs the extra `store`). Tasks that need several sites are sampled only if all of
+    them are given. `level` is 1, 2 or 3; None means all levels. `split="train"` samples templates and content for
+    training, and `split="test"` samples all templates, with other content; templates marked `held_out` are never used
+    in training. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
 
     A task is solved if, at `stop`, the answer and the address are correct and the databases of the sites contain
     exactly the requested changes. `observation` is "axtree", "html" or "screenshot".

@@ -72,6 +72,17 @@ class Fill(NamedTuple):
         return None if node is None else f"fill('{node}', {self.text!r})"
 
 
+class FillNumber(NamedTuple):
+    """Replace the content of a field for numbers that has no label, counted from 0."""
+
+    place: int
+    text: str
+
+    def action(self, nodes: Sequence[Node]) -> str | None:
+        numbers = [node.number for node in nodes if node.role == "spinbutton"]
+        return f"fill('{numbers[self.place]}', {self.text!r})" if self.place < len(numbers) else None
+
+
 class Write(NamedTuple):
     """Replace the content of the first multi-line field."""
 
@@ -107,7 +118,7 @@ class Stop(NamedTuple):
         return f"stop [{self.answer}]"
 
 
-Move = Click | ClickAfter | Enter | Fill | Write | Choose | Goto | Stop
+Move = Click | ClickAfter | Enter | Fill | FillNumber | Write | Choose | Goto | Stop
 
 
 def _find(nodes: Sequence[Node], name: str, accepts: Callable[[Node], bool]) -> int | None:

@@ -1,0 +1,1 @@
+"""A shop with its dashboard that runs on django-oscar."""
