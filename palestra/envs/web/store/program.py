@@ -19,7 +19,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-import palestra
 from palestra.errors import EnvFailed, MissingExtra
 from palestra.optional import install_command
 
@@ -39,7 +38,7 @@ def find_oscar() -> list[str]:
             f"django-oscar was not found; web:Store needs it. Install it with: {install_command(EXTRA)}, or set "
             f"{FOLDER} to the folder in which it is installed"
         )
-    return [str(Path(str(palestra.__file__)).parents[1]), *([given] if given else [])]
+    return [str(Path(__file__).parents[4]), *([given] if given else [])]
 
 
 @cache
