@@ -167,7 +167,7 @@ class TorchAlgorithm(agl.Algorithm):
         )
         loss = policy_loss(inputs, Denominators.of(mask)).loss
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return float(loss.detach())
 

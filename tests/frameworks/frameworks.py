@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -133,7 +134,7 @@ def user_base(folder: Path) -> Path:
     """Return a user base whose site-packages is `folder`, because AgentOps traces only packages in site-packages."""
     link = folder / "user-base" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink():
+    with suppress(FileExistsError):
         link.symlink_to(folder)
     return folder / "user-base"
 

@@ -107,7 +107,7 @@ class Store:
     def __init__(self, data_seed: int) -> None:
         rng = Random(child_seed(data_seed, "store"))
         prices = rng.sample(range(1900, 90_000, 5), 60)  # all prices differ
-        products = []
+        products: list[Product] = []
         for category, nouns in GOODS.items():
             for noun in nouns:
                 for brand in rng.sample(BRANDS, 2):

@@ -63,9 +63,9 @@ def settings() -> dict[str, Any]:
     processors += ["oscar.apps.checkout.context_processors.checkout"]
     processors += ["oscar.apps.communication.notifications.context_processors.notifications"]
     apps = [name for name in oscar.INSTALLED_APPS if name != "django.contrib.admin"]
-    labels = ("flatpages", "sites", "sessions", "auth", "contenttypes", "address", "analytics", "basket", "catalogue")
-    labels += ("checkout", "communication", "customer", "offer", "order", "partner", "payment", "reviews", "shipping")
-    labels += ("voucher", "wishlists", "oscar", "search")
+    labels = ["flatpages", "sites", "sessions", "auth", "contenttypes", "address", "analytics", "basket", "catalogue"]
+    labels += ["checkout", "communication", "customer", "offer", "order", "partner", "payment", "reviews", "shipping"]
+    labels += ["voucher", "wishlists", "oscar", "search"]
     return {
         **given,
         "SECRET_KEY": "a key for a shop without secrets",
@@ -143,7 +143,8 @@ def start() -> Callable[..., Iterable[bytes]]:
     )
     _add_shipping_methods()
     use_database()
-    return get_wsgi_application()
+    application: Callable[..., Iterable[bytes]] = get_wsgi_application()
+    return application
 
 
 def _add_shipping_methods() -> None:
@@ -227,7 +228,7 @@ def serve(commands: BinaryIO, replies: BinaryIO) -> None:
             body = commands.read(command.get("size", 0))
             rng = random.Random(command.get("number", 0))
             secrets.choice = rng.choice
-            secrets.token_bytes = rng.randbytes
+            secrets.token_bytes = rng.randbytes  # type: ignore[assignment]  # Django always passes a size
             clock.move_to(datetime.fromisoformat(command["time"]), tick=False)
             reply: dict[str, Any] = {}
             page = b""
