@@ -45,9 +45,11 @@ SPDX = {
     "LGPL v2.1": "LGPL-2.1",
     "LGPLv2": "LGPL-2.0",
     "MIT License": "MIT",
+    "MIT license": "MIT",
     "MIT, BSD": "MIT AND BSD-3-Clause",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
+    "Simplified BSD": "BSD-2-Clause",
 }
 UNSTATED = {"zss": "BSD-3-Clause"}  # packages whose metadata contain no license, only a license file
 # CUDA libraries, which torch installs on x86. They are proprietary, but free to use, and torch needs them on a GPU.

@@ -75,7 +75,7 @@ def test_other_errors_are_not_retried_and_do_not_contain_the_key() -> None:
     assert KEY not in str(caught.value)
     with pytest.raises(ContextFull, match="prompt is too long"):
         ask("anthropic too long")
-    with pytest.raises(BadValue, match="no min_p"):
+    with pytest.raises(BadValue, match="do not support min_p"):
         ask("anthropic text", sampling=Sampling(min_p=0.1))
     with pytest.raises(BadValue, match="write PROVIDER/MODEL"):
         LiteLLMEngine("no-such-model")
