@@ -8,6 +8,7 @@ ALL_FRAMEWORKS := .cache/frameworks-full
 DOCS   := .cache/docs-venv
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
+export PALESTRA_OSCAR ?= $(CURDIR)/.cache/frameworks/oscar
 
 .PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge store balancer openenv clean
 
