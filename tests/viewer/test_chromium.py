@@ -71,6 +71,8 @@ class Tab:
         box.dismiss()
 
     def open(self, address: str) -> Page:
+        # If only the fragment of the address changes, the previous view would stay until the new one is loaded.
+        self.page.evaluate("document.querySelector('main')?.replaceChildren()")
         self.page.goto(address)
         return self.page
 
