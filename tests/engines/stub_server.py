@@ -62,6 +62,9 @@ class Stub:
         self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []  # path, body, headers
         self.running = self.peak = self.aborted = self.connections = 0
         self.pause = 0.0
+        # For requests without a seed. An empty reply, which the engine requests again, is rare but possible, and tests
+        # count requests, so the sampled replies must be the same in every run.
+        self._chance = random.Random(0)
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -216,7 +219,8 @@ class Stub:
     def _sample(
         self, prompt: list[int], params: dict[str, Any], limit: int
     ) -> tuple[list[int], list[float], str, int | str | None]:
-        chance = random.Random(params.get("seed", params.get("sampling_seed")))
+        seed = params.get("seed", params.get("sampling_seed"))
+        chance = self._chance if seed is None else random.Random(seed)
         temperature = params["temperature"]
         ids: list[int] = []
         logprobs: list[float] = []
