@@ -111,7 +111,7 @@ def _remove_stale_folders() -> None:
     remove_stale(PREFIX)
 
 
-_FIRST_PAGES: dict[tuple[int, str], Response] = {}  # by data seed and address
+_FIRST_PAGES: dict[tuple[int, str], Response] = {}  # by data seed and path
 
 
 @lru_cache(maxsize=256)
@@ -137,15 +137,16 @@ class StoreSite:
         self._lock = threading.Lock()
 
     def respond(self, request: Request) -> Response:
-        path = urlsplit(request.url).path
+        address = urlsplit(request.url)
+        path = address.path
         if path.startswith(_CLOSED):
             return Response(status=404, headers=(("Content-Type", "text/plain"),), body=b"This page is not available.")
         try:
             if path.startswith(STATIC):
                 return _file(path)
             with self._lock:
-                key = (self.data_seed, request.url)
-                if self._sent or request.method != "GET" or path not in _FIRST:
+                key = (self.data_seed, path)
+                if self._sent or request.method != "GET" or path not in _FIRST or address.query:
                     return self._answer(request)
                 if key not in _FIRST_PAGES:  # nothing was changed, so the page is the same in all episodes
                     _FIRST_PAGES[key] = self._answer(request)
