@@ -139,7 +139,11 @@ class TorchAlgorithm(agl.Algorithm):
                 "Agent Lightning's tracer recorded no requests; use AgentOpsTracer, which traces the `openai` package "
                 "only if it is installed in a site-packages folder"
             )
-        rewards = [triplets[-1].reward or 0.0 for _, triplets in episodes]
+        rewards = [triplets[-1].reward for _, triplets in episodes]
+        if None in rewards:
+            raise EngineFailed(
+                "Agent Lightning's store has no reward for some rollouts; return it from `rollout_async`"
+            )
         turns = sum(len(triplets) for _, triplets in episodes)
         scaled, _ = normalize([[reward] for reward in rewards], [group for group, _ in episodes], scale=True)
         rows = [
