@@ -135,7 +135,7 @@ def user_base(folder: Path) -> Path:
     link = folder / "user-base" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     link.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
-        link.symlink_to(folder)
+        link.symlink_to(Path(*[".."] * len(link.parent.relative_to(folder).parts)))  # valid if the folder moves
     return folder / "user-base"
 
 
