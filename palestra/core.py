@@ -322,6 +322,9 @@ class Wrapper(Env):
     def example_action(self) -> str:
         return self.env.example_action()
 
+    def can_read(self, action: str) -> bool:
+        return self.env.can_read(action)
+
     def render(self, mode: str = "text") -> str | bytes | None:
         return self.env.render(mode)
 

@@ -99,6 +99,15 @@ def parse_action(reply: str) -> Command:
     return _from_brackets(match[1], match[2], text)
 
 
+def is_action(reply: str) -> bool:
+    """Return whether a reply contains an action."""
+    try:
+        parse_action(reply)
+    except BadAction:
+        return False
+    return True
+
+
 _FORMS = (
     "Actions are click [id], type [id] [text] [0|1], select [id] [option], hover [id], drag [id] [id], press [keys], "
     "scroll [up|down], wait, goto [url], go_back, go_forward, new_tab, tab_focus [index], close_tab, stop [answer]."

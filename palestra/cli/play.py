@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 import textwrap
+from contextlib import suppress
 
 from palestra.cli.env_options import (
     NAME_HELP,
@@ -24,10 +26,9 @@ from palestra.seeding import check_seed
 from palestra.threads import call_with_timeout
 from palestra.types import Step, finite_reward, text_of
 
-HELP = (
-    "Type your action; \\boxed{} is added for you. :hint shows the expert's action, :help shows this text, :quit exits."
-)
-BOLD, DIM, RED, GREEN = "1", "2", "31", "32"
+COMMANDS = ":hint shows the expert's action, :help shows this text, :quit exits."
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+_TAG = re.compile(r"\s*<(\w+)>")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,10 +89,10 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
     with phase("starting the episode"):
         observation, info = call_with_timeout("reset", env.reset, args.reset_timeout, seed)
     name = env.spec.id if env.spec is not None else repr(env)
-    print(f"--- {name}, seed {info.get('seed', seed)}\n")
-    print(_wrapped(text_of(observation)))
+    _show(f"--- {name}, seed {info.get('seed', seed)}\n", BOLD)
+    _show(text_of(observation))
     if args.agent == "human":
-        print(_styled(f"\n{HELP}", DIM))
+        _show(f"\n{_help(env)}", DIM)
     total = 0.0
     while True:
         action = _read_action(env) if args.agent == "human" else _choose_action(env, args.agent)
@@ -99,11 +100,14 @@ def _play_episode(env: Env, args: argparse.Namespace, seed: int | None) -> Step 
             return None
         step = call_with_timeout("step", env.step, args.step_timeout, action)
         total += finite_reward(step.reward)
-        print(f"\n{_wrapped(text_of(step.observation))}")
+        first, newline, rest = text_of(step.observation).partition("\n")
+        _show(f"\n{first}", YELLOW if "invalid" in step.info else "")
+        if newline:
+            _show(rest)
         if step.done:
             solved = bool(step.info.get("success"))
             outcome = "solved" if solved else "truncated" if step.truncated else "not solved"
-            print(_styled(f"\n{outcome}, return {total:g}", GREEN if solved else RED))
+            _show(f"\n{outcome}, return {total:g}", GREEN if solved else RED)
             return step
 
 
@@ -111,52 +115,90 @@ def _choose_action(env: Env, agent: str) -> str:
     action = env.sample_random_action() if agent == "random" else env.expert_action()
     if action is None:
         raise BadValue(f"{env!r} has no expert; try --agent random")
-    print(_styled(f"\n> {action}", BOLD))
+    _show(f"\n> {action}", BOLD)
     return action
 
 
 def _read_action(env: Env) -> str | None:
     """Return the human player's action, or None to quit; commands and unreadable lines do not use up a turn."""
     while True:
-        sys.stdout.write("\n> ")
-        sys.stdout.flush()
-        line = sys.stdin.readline()
-        text = line.rstrip("\n")
+        text = _read_text()
+        if text is None:
+            print()
+            return None
         command = text.strip().lower()
-        if not line or command in (":q", ":quit", ":exit"):
+        if command in (":q", ":quit", ":exit"):
             return None
         if command == ":hint":
             action = env.expert_action()
-            print("This environment has no expert." if action is None else f"The expert would play {action}")
+            _show("This environment has no expert." if action is None else f"The expert would play {action}", CYAN)
         elif command in (":h", ":help", ":?"):
-            print(HELP)
+            _show(_help(env), DIM)
         elif command.startswith(":"):
-            print(f"There is no command {text.strip()}. {HELP}")
+            _show(f"There is no command {text.strip()}. {_help(env)}", YELLOW)
         elif command:
             action = boxed(text.strip()) if _expects_box(env) and last_boxed(text) is None else text
-            if env.unwrapped.can_read(action):
+            if env.can_read(action):
                 return action
-            print(f"Your action could not be read, so it does not use a turn. A valid action is {env.example_action()}")
+            example = _example(env)
+            note = f" A valid action is {example}" if example else ""
+            _show(f"Your action could not be read, so it does not use a turn.{note}", YELLOW)
 
 
-def _wrapped(text: str) -> str:
-    """Wrap lines that are longer than the terminal's width; leave other output unchanged."""
+def _read_text() -> str | None:
+    """Return the text that the human player types, or None at its end; a code block may have several lines."""
+    text = _read_line("> ", gap=True)
+    while text is not None and _is_open(text):
+        line = _read_line("... ")
+        text = None if line is None else f"{text}\n{line}"
+    return text
+
+
+def _read_line(prompt: str, *, gap: bool = False) -> str | None:
+    if gap:
+        print()
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        with suppress(ImportError):  # lines can be edited and repeated where readline is installed
+            import readline  # noqa: F401
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+    sys.stdout.write(prompt)
+    sys.stdout.flush()
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _is_open(text: str) -> bool:
+    """Return whether the text contains a fence or a leading tag, such as <python>, that is not closed yet."""
+    tag = _TAG.match(text)
+    return text.count("```") % 2 == 1 or (tag is not None and f"</{tag[1]}>" not in text)
+
+
+def _help(env: Env) -> str:
+    start = "Type your action; \\boxed{} is added for you." if _expects_box(env) else "Type your action."
+    return f"{start} {COMMANDS}"
+
+
+def _show(text: str, style: str = "") -> None:
+    """Print a text; in a terminal, wrap lines that are longer than its width, and color them."""
     if not sys.stdout.isatty():
-        return text
-    width = max(40, shutil.get_terminal_size().columns - 1)
-    lines = [
-        textwrap.wrap(line, width, break_long_words=False) if len(line) > width else [line] for line in text.split("\n")
-    ]
-    return "\n".join(part for wrapped in lines for part in wrapped)
+        print(text)
+        return
+    width = max(20, shutil.get_terminal_size().columns - 1)
+    lines = [textwrap.wrap(line, width) if len(line) > width else [line] for line in text.split("\n")]
+    text = "\n".join(part for wrapped in lines for part in wrapped)
+    plain = not style or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    print(text if plain else f"\x1b[{style}m{text}\x1b[0m")
 
 
-def _styled(text: str, style: str) -> str:
-    plain = not sys.stdout.isatty() or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return text if plain else f"\x1b[{style}m{text}\x1b[0m"
+def _example(env: Env) -> str:
+    try:
+        return env.example_action()
+    except BadValue:  # the environment has no example action
+        return ""
 
 
 def _expects_box(env: Env) -> bool:
-    try:
-        return last_boxed(env.example_action()) is not None
-    except BadValue:  # the environment has no example action
-        return False
+    return last_boxed(_example(env)) is not None

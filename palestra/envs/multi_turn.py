@@ -134,6 +134,9 @@ class MultiTurnEnv(Env):
         self._check_step(action)
         return self._to_step(self.act(action))
 
+    def can_read(self, action: str) -> bool:
+        return not self.inline or self.fork().act(action).invalid != "format"
+
     def _check_step(self, action: object) -> None:
         """Raise if no episode is running or the action is not a string."""
         if self.ending is not None:

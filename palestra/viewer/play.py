@@ -121,7 +121,7 @@ class GameStore:
             return self._shown(name, game)
 
     def move(self, name: str, text: str, *, box: bool) -> dict[str, Any]:
-        """Take an action; with `box`, wrap it in \\boxed{} if the environment expects a box and there is none."""
+        """Take an action. With `box`, add a missing \\boxed{}, and reject an action that cannot be read."""
         if len(text) > LONGEST:
             raise BadValue(f"an action may have at most {LONGEST:,} characters")
         game = self._game(name)
@@ -130,6 +130,9 @@ class GameStore:
                 raise BadValue("the episode has ended; start a new one")
             if box and _boxes(game.env) and last_boxed(text) is None:
                 text = boxed(text.strip())
+            if box and not game.env.can_read(text):
+                hint = f" A valid action is {example}" if (example := _example(game.env)) else ""
+                raise BadValue(f"your action could not be read, so it does not use a turn.{hint}")
             thought = perf_counter()
             step = call_with_timeout("step", game.env.step, self.step_timeout, text)
             acted = perf_counter()

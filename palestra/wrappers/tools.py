@@ -167,6 +167,9 @@ class Tools(Wrapper):
 
     # Turns
 
+    def can_read(self, action: str) -> bool:
+        return self._read(action) is not None or self.env.can_read(action)
+
     def _read(self, action: str) -> CallSpan | None:
         """Return the calls in a reply, or None if the reply is passed to the task."""
         if self._state == "new" or self._by_name is None:

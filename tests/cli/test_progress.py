@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -110,6 +112,21 @@ def test_every_verb_is_named_in_the_terminal_while_it_is_imported(monkeypatch: p
         assert main(["envs", "sudoku"]) == 0
     line = "palestra envs ..."
     assert read_to_end(parent).decode() == f"{line}\r{' ' * len(line)}\r"
+
+
+def test_play_wraps_and_colors_its_own_lines_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, child = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(":help\nno number\n"))
+    with os.fdopen(child, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        assert main(["play", GUESS, "--seed", "3"]) == 0
+    text = read_to_end(parent).decode()
+    assert "\x1b[33mYour action could not be read" in text
+    lines = re.sub(r"\x1b\[\d+m|> ", "", text).splitlines()  # the input after the prompt is not shown here
+    assert max(map(len, lines)) <= 40
 
 
 class Terminal:

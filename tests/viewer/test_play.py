@@ -84,6 +84,8 @@ def test_invalid_requests_are_refused(server: Server) -> None:
     assert server.post("play/move", {"text": "x" * 200_000}, game=game).status == 400
     assert server.post("play/propose", {"player": "oracle"}, game=game).status == 400
     assert server.post("play/move", {"text": "1"}, game="none").status == 404
+    unreadable = server.post("play/move", {"text": "no number"}, game=game)
+    assert (unreadable.status, "does not use a turn" in str(unreadable.json)) == (400, True)
     over = server.post("play/move", {"text": "no number", "box": False}, game=game).json
     assert over["over"]
     assert server.post("play/move", {"text": "1"}, game=game).status == 400

@@ -184,6 +184,9 @@ class DeepSearch(MultiTurnEnv):
             outcome = self._show(parsed, results)
         return self._to_step(outcome)
 
+    def can_read(self, action: str) -> bool:
+        return read_action(action) is not None
+
     def _parse(self, action: str) -> tuple[SearchAction, Outcome | None]:
         """Return the action with cleaned text and its outcome, which is None if the search tool must be called."""
         parsed = read_action(action)

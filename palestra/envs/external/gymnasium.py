@@ -164,6 +164,9 @@ class FromGymnasium(Env):
         text = f"Turn {self.turn} of {self.max_turns}:{message}\n{self._seen}"
         return Step(text, raw.reward, raw.terminated, cut, info)
 
+    def can_read(self, action: str) -> bool:
+        return not self._read(action)[1]
+
     def close(self) -> None:
         self.gym.close()
 

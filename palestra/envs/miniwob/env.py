@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-from palestra.browser.actions import BadAction, parse_action
+from palestra.browser.actions import BadAction, is_action, parse_action
 from palestra.browser.episode import Episode
 from palestra.browser.executable import find_browser
 from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View
@@ -136,6 +136,9 @@ class MiniWob(MultiTurnEnv):
     def _page(self) -> str:
         form = self.view.form
         return "The page:\n" + ("" if form == "screenshot" else self.state.text(form))
+
+    def can_read(self, action: str) -> bool:
+        return is_action(action)
 
     def act(self, action: str) -> Outcome:
         episode = self._running()

@@ -100,6 +100,9 @@ class SqlEnv(MultiTurnEnv):
     def reset_info(self) -> dict[str, Any]:
         return {"level": self.question.level, "tables": [name for name, _ in self._schema]}
 
+    def can_read(self, action: str) -> bool:
+        return read_action(action) is not None
+
     def act(self, action: str) -> Outcome:
         parsed = read_action(action)
         if parsed is None:

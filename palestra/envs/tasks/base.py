@@ -154,6 +154,10 @@ class TaskEnv(Env):
         self.turn += 1
         return self._result(grade)
 
+    def can_read(self, action: str) -> bool:
+        answer = self.read(action)
+        return answer is not None and len(answer) <= MAX_ANSWER_LENGTH
+
     def _result(self, grade: Grade | None) -> Step:
         left = self.max_turns - self.turn
         info: dict[str, Any] = {"turn": self.turn, "suffix": ""}

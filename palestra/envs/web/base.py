@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, Unpack
 
-from palestra.browser.actions import BadAction, parse_action
+from palestra.browser.actions import BadAction, is_action, parse_action
 from palestra.browser.episode import Episode, Start
 from palestra.browser.executable import find_browser
 from palestra.browser.observation import Form, PageState, View
@@ -94,6 +94,9 @@ class WebEnv(MultiTurnEnv):
         if self._episode is None:
             raise BadValue("this env was closed; call reset() to start an episode")
         return self._episode
+
+    def can_read(self, action: str) -> bool:
+        return is_action(action)
 
     def act(self, action: str) -> Outcome:
         try:
