@@ -107,22 +107,22 @@ def test_random_sequences_never_share_a_page_with_other_content() -> None:
     assert blocks.free_pages == 59
 
 
-def test_a_known_prefix_is_used_until_pages_are_unregistered() -> None:
+def test_a_held_prefix_is_used_without_lookups_and_its_references_are_passed_on() -> None:
     blocks = BlockManager(9)
     ids = list(range(4 * PAGE + 1))
     pages, data = blocks.allocate(5), to_bytes(ids)
     assert pages is not None
-    content, found = blocks.register(0, pages[:2], data[: 8 * PAGE])
-    prefix = Prefix(data[: 8 * PAGE], found, content, blocks.unregistered)
-    blocks.register(content, pages[2:4], data[8 * PAGE : 16 * PAGE])
-    blocks.release(pages)
-    matched = blocks.match(data, 4, prefix)
-    assert matched == blocks.match(data, 4) == (pages[:4], 4)
-    assert blocks.match(data, 1, prefix) == (pages[:1], 1)  # the prefix is longer than allowed
-    for kept in (matched[0], matched[0], pages[:1]):
-        blocks.release(kept)
-    assert blocks.allocate(8) is not None  # evicts all pages
-    assert blocks.match(data, 4, prefix) == ([], 0)
+    content = blocks.register(0, pages[:4], data[: 16 * PAGE])
+    blocks.release(pages[4:])
+    assert blocks.match(data, 4, Prefix(data[: 16 * PAGE], pages[:4], content)) == (pages[:4], 4)
+    assert blocks.free_pages == 4
+    blocks.release(pages[3:4])
+    # The prefix ends with page 3; the page after it is found by its content.
+    assert blocks.match(data, 4, Prefix(data[: 12 * PAGE], pages[:3], 3)) == (pages[:4], 4)
+    assert blocks.match(data, 1, Prefix(data[: 16 * PAGE], pages[:4], 4)) == (pages[:1], 1)  # longer than allowed
+    assert blocks.free_pages == 7
+    assert blocks.match(to_bytes([7] * 40), 2, Prefix(data[: 4 * PAGE], pages[:1], 1)) == ([], 0)  # other content
+    assert blocks.free_pages == 8
 
 
 def test_pages_with_the_same_content_are_found_under_the_first_ones() -> None:
@@ -131,4 +131,5 @@ def test_pages_with_the_same_content_are_found_under_the_first_ones() -> None:
     one, other = blocks.allocate(1), blocks.allocate(1)
     assert one is not None
     assert other is not None
-    assert blocks.register(0, one, ids) == blocks.register(0, other, ids) == (1, one)
+    assert blocks.register(0, one, ids) == blocks.register(0, other, ids) == 1
+    assert blocks.match(ids, 1) == (one, 1)

@@ -15,12 +15,11 @@ PrefixKey = tuple[int, bytes]  # id of the preceding page's content, and the pag
 
 
 class Prefix(NamedTuple):
-    """Registered pages that hold the beginning of a sequence."""
+    """Pages that hold the beginning of a sequence, with one reference to each."""
 
     ids: bytes  # their token ids as 32-bit integers
     pages: list[int]
     content: int  # content id of the last page
-    unregistered: int  # `BlockManager.unregistered` when all pages were registered
 
 
 class BlockManager:
@@ -41,38 +40,35 @@ class BlockManager:
         self._unused: dict[int, None] = {}  # registered pages without a reference, least recently used first
         self._last_content = ROOT
         self.evicted = 0
-        self.unregistered = 0  # changes when registered pages are unregistered
 
     @property
     def free_pages(self) -> int:
         """Number of pages that no sequence uses."""
         return len(self._free) + len(self._unused)
 
-    def match(self, ids: bytes, limit: int, known: Prefix | None = None) -> tuple[list[int], int]:
-        """Return up to `limit` registered pages that hold the beginning of `ids`, and add a reference to each.
+    def match(self, ids: bytes, limit: int, prefix: Prefix | None = None) -> tuple[list[int], int]:
+        """Return up to `limit` pages that hold the beginning of `ids`, with one reference to each.
 
-        `ids` are 32-bit integers. `known` is a likely beginning of `ids`, whose pages need not be looked up one by one.
-        Also returns the content id of the last page, for `register`.
+        `ids` are 32-bit integers. `prefix` is a likely beginning of `ids`. The caller gives up its references, and if
+        `ids` start with it, its pages need not be looked up. Also returns the content id of the last page, for
+        `register`.
         """
         pages: list[int] = []
         content = ROOT
-        if (
-            known is not None
-            and known.unregistered == self.unregistered
-            and len(known.pages) <= limit
-            and ids.startswith(known.ids)
-        ):
-            pages, content = known.pages.copy(), known.content
+        if prefix is not None:
+            if len(prefix.pages) <= limit and ids.startswith(prefix.ids):
+                pages, content = prefix.pages, prefix.content
+            else:
+                self.release(prefix.pages)
         for at in range(len(pages), limit):
             page = self._index.get((content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4]))
             if page is None:
                 break
-            pages.append(page)
-            content = self._content[page]
-        for page in pages:
             if self._references[page] == 0:
                 del self._unused[page]
             self._references[page] += 1
+            pages.append(page)
+            content = self._content[page]
         return pages, content
 
     def allocate(self, count: int) -> list[int] | None:
@@ -91,24 +87,22 @@ class BlockManager:
             pages.append(page)
         return pages
 
-    def register(self, content: int, pages: Sequence[int], ids: bytes) -> tuple[int, list[int]]:
+    def register(self, content: int, pages: Sequence[int], ids: bytes) -> int:
         """Let other sequences use full pages, which hold `ids` and follow the page whose content id is `content`.
 
-        Returns the content id of the last page, and for each page the page that is registered for its content: an
-        older one if another sequence has registered the same content before.
+        Returns the content id of the last page. If another page is already registered for the same content, other
+        sequences use that one.
         """
-        canonical: list[int] = []
         for at, page in enumerate(pages):
             key = (content, ids[at * PAGE * 4 : (at + 1) * PAGE * 4])
             registered = self._index.get(key)
             if registered is None:
                 self._last_content += 1
-                self._index[key], self._keys[page], self._content[page] = page, key, self._last_content
-                content, registered = self._last_content, page
+                content = self._last_content
+                self._index[key], self._keys[page], self._content[page] = page, key, content
             else:
                 content = self._content[registered]
-            canonical.append(registered)
-        return content, canonical
+        return content
 
     def release(self, pages: Sequence[int]) -> None:
         """Drop one reference to each page."""
@@ -132,13 +126,11 @@ class BlockManager:
         for page in list(self._unused):
             self._unregister(page)
             self._free.append(page)
-        self.unregistered += 1
         self._index.clear()
         self._keys.clear()
         self._content.clear()
 
     def _unregister(self, page: int) -> None:
-        self.unregistered += 1
         del self._unused[page], self._index[self._keys.pop(page)], self._content[page]
 
 

@@ -27,7 +27,7 @@ MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, bec
 # Maximum seconds for which the device waits for expected requests. With a small model the host is the bottleneck, so
 # fewer, larger steps are faster.
 MAX_IDLE, MAX_IDLE_SMALL_MODEL = 0.001, 0.02
-MAX_CONVERSATIONS = 32_768  # maximum number of idle conversations whose pages are tracked
+MAX_CONVERSATIONS = 32_768  # maximum number of idle conversations that keep their pages
 FEW_PROMPTS = 16  # new prompts are few if there is less than one per this many decoding sequences
 
 
@@ -39,6 +39,8 @@ class _Launched(NamedTuple):
 
 
 class _Conversation(NamedTuple):
+    """An idle conversation. It keeps references to its full pages until it continues or their memory is needed."""
+
     tokens: int  # number of tokens after its last reply
     prefix: Prefix
 
@@ -68,7 +70,7 @@ class PagedScheduler:
         self._any_cancelled = False
         self._idle_since: float | None = None
         self._deferred = 0
-        self._conversations: dict[Hashable, _Conversation] = {}
+        self._conversations: dict[Hashable, _Conversation] = {}  # idle ones, least recently used first
 
     @property
     def max_tokens(self) -> int:
@@ -138,10 +140,18 @@ class PagedScheduler:
             if not request.logprobs:
                 request.version = None
             self._waiting.appendleft(request)
-        self.blocks.forget_all()
+        self._forget_all()
 
     def forget(self, key: Hashable) -> None:
-        self._conversations.pop(key, None)  # its pages are reused once they are the least recently used ones
+        """Release a conversation's pages. They can be found until they are the least recently used ones."""
+        conversation = self._conversations.pop(key, None)
+        if conversation is not None:
+            self.blocks.release(conversation.prefix.pages)
+
+    def _forget_all(self) -> None:
+        for key in list(self._conversations):
+            self.forget(key)
+        self.blocks.forget_all()
 
     def abort(self, reason: str) -> list[GenerationRequest]:
         """Fail and return all requests, running and waiting."""
@@ -166,7 +176,7 @@ class PagedScheduler:
 
     @property
     def used_tokens(self) -> int:
-        """Capacity of the pages that running sequences use."""
+        """Capacity of the pages that running sequences and idle conversations use."""
         return (self.blocks.pages - 1 - self.blocks.free_pages) * PAGE
 
     def close(self) -> None:
@@ -223,7 +233,7 @@ class PagedScheduler:
             request = self._waiting[0]
             count = len(request.ids)
             ids = request.prompt_bytes if count == request.prompt_length else to_bytes(request.ids)
-            known = None if request.key is None else self._conversations.get(request.key)
+            known = None if request.key is None else self._conversations.pop(request.key, None)
             # The last token is always computed, because its logits are needed.
             pages, content = self.blocks.match(ids, (count - 1) // PAGE, None if known is None else known.prefix)
             new = self._allocate(pages_for(min(count + 1, request.max_length)) - len(pages))
@@ -295,13 +305,19 @@ class PagedScheduler:
         self.stats.preempted += 1
 
     def _allocate(self, count: int) -> list[int] | None:
-        pages = self.blocks.allocate(count)
+        pages = self._take_pages(count)
         if pages and not self.runner.memory.grow(max(pages) + 1):
             self.blocks.release(pages)
             self.blocks.limit(self.runner.memory.mapped_pages)
-            pages = self.blocks.allocate(count)
+            pages = self._take_pages(count)
         self.stats.evicted = self.blocks.evicted
         return pages
+
+    def _take_pages(self, count: int) -> list[int] | None:
+        """Allocate pages, if necessary those of idle conversations."""
+        while count > self.blocks.free_pages and self._conversations:
+            self.forget(next(iter(self._conversations)))
+        return self.blocks.allocate(count)
 
     def _set_pages(self, sequence: RunningSequence) -> None:
         """Write a new sequence's pages to the device's block tables in the next step."""
@@ -346,16 +362,9 @@ class PagedScheduler:
 
     def _end(self, sequences: Sequence[RunningSequence], *, keep: bool) -> None:
         self._remove(sequences, keep=keep)
-        for sequence in sequences:
-            request = sequence.request
-            if request.key is not None:
-                ids = sequence.ids[: PAGE_BYTES * len(sequence.found)]
-                prefix = Prefix(ids, sequence.found, sequence.content, self.blocks.unregistered)
-                self._conversations.pop(request.key, None)
-                self._conversations[request.key] = _Conversation(len(request.ids), prefix)
-            self._finished.append(request)
+        self._finished += [sequence.request for sequence in sequences]
         while len(self._conversations) > MAX_CONVERSATIONS:
-            del self._conversations[next(iter(self._conversations))]
+            self.forget(next(iter(self._conversations)))
 
     def _remove(self, sequences: Sequence[RunningSequence], *, keep: bool) -> None:
         """Free the slots and pages of sequences. With `keep`, other sequences can still find their pages."""
@@ -368,6 +377,7 @@ class PagedScheduler:
                 sequence.ids = sequence.all_ids()
                 # The keys and values of the newest token are stored only if a further step has been launched.
                 self._register(sequence, min(len(sequence.request.ids), length - 1))
+                self._keep_conversation(sequence)
             self.blocks.release(sequence.pages)
             del self._sequences[sequence.slot]
         if self._prefilling:
@@ -379,11 +389,20 @@ class PagedScheduler:
 
     def _register(self, sequence: RunningSequence, tokens: int) -> None:
         """Make the full pages of a sequence's first `tokens` tokens available to other sequences."""
-        registered, full = len(sequence.found), tokens // PAGE
+        registered, full = sequence.registered, tokens // PAGE
         if full > registered:
             ids = sequence.ids[PAGE_BYTES * registered : PAGE_BYTES * full]
-            sequence.content, canonical = self.blocks.register(sequence.content, sequence.pages[registered:full], ids)
-            sequence.found += canonical
+            sequence.content = self.blocks.register(sequence.content, sequence.pages[registered:full], ids)
+            sequence.registered = full
+
+    def _keep_conversation(self, sequence: RunningSequence) -> None:
+        """Pass the references to the full pages of a finished request to its conversation, if it has one."""
+        request, full = sequence.request, sequence.registered
+        if request.key is not None and request.finish is not None:
+            self.forget(request.key)  # a concurrent request in the same conversation may have ended before
+            prefix = Prefix(sequence.ids[: PAGE_BYTES * full], sequence.pages[:full], sequence.content)
+            self._conversations[request.key] = _Conversation(len(request.ids), prefix)
+            sequence.pages = sequence.pages[full:]
 
     def _fail(self, reason: str) -> None:
         """Fail all running requests and forget the cache, whose content after an exception is undefined."""
@@ -394,7 +413,7 @@ class PagedScheduler:
         for sequence in sequences:
             sequence.request.error = reason
             self._finished.append(sequence.request)
-        self.blocks.forget_all()
+        self._forget_all()
 
     def _take_finished(self) -> list[GenerationRequest]:
         finished, self._finished = self._finished, []

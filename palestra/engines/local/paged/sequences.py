@@ -32,7 +32,7 @@ PAGE_BYTES = 4 * PAGE  # bytes of a page's token ids
 class RunningSequence:
     """A running request and its pages."""
 
-    __slots__ = ("computed", "content", "found", "ids", "pages", "request", "slot")
+    __slots__ = ("computed", "content", "ids", "pages", "registered", "request", "slot")
 
     def __init__(
         self, request: GenerationRequest, slot: int, ids: bytes, shared: list[int], new: list[int], content: int
@@ -43,10 +43,8 @@ class RunningSequence:
         self.pages = shared + new
         # Leading tokens whose keys and values are stored, or will be by a launched step.
         self.computed = len(shared) * PAGE
-        # Pages under which other sequences find this sequence's content: its own, or those of a sequence that had the
-        # same content first.
-        self.found = shared
-        self.content = content  # content id of the last page in `found`
+        self.registered = len(shared)  # leading pages whose content other sequences can find
+        self.content = content  # content id of the last of them
 
     def all_ids(self) -> bytes:
         """Return all ids of the request, whose tokens must have been flushed."""
