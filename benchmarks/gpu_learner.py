@@ -4,8 +4,9 @@ Models have random weights in Qwen3 shapes; conversations are random tokens in t
 section and writes all numbers to `--out`. `--device cpu --shapes tiny` runs the same code with a tiny model, without
 meaningful timings.
 
-  step     seconds per step (advantages, forward, backward, update; median of three) and share of the peak by 6ND,
-           where N counts all parameters (tied embeddings once) and D all tokens
+  step     seconds per step (advantages, forward, backward, update; median of three), share of the peak by 6ND, where N
+           counts all parameters (tied embeddings once) and D all tokens, and the peak memory next to the value that
+           `palestra train --dry-run` computes
   ragged   the same for conversations with lengths between a quarter of the maximum and the maximum
   hf       forward and backward of the transformers model with its own loss, on padded micro-batches of the same size
   trl      forward and backward of TRL's GRPO loss on padded micro-batches of 8 conversations (see trl_loss.py); not
@@ -107,9 +108,16 @@ def measure_step(
     """Return the time of whole training steps; the first one, which compiles kernels, is reported separately."""
     import torch
 
+    from palestra.training.estimate import run_memory
     from palestra.training.step import reinforcement_step
 
-    learner = make_learner(model, args, packing=packing, offload_optimizer=offload)
+    learner = make_learner(
+        model, args, packing=packing, offload_optimizer=offload, group_size=1, episodes=len(trajectories)
+    )
+    gpu_memory = torch.cuda.mem_get_info()[1] if args.device != "cpu" else None
+    longest = max(len(call.prompt_ids) + len(call.ids) for t in trajectories for call in t.turns[-1].action.calls)
+    computed, _ = run_memory(learner.config, model, parameters(model), longest, gpu_memory)
+    recomputes = watch_recomputation(learner.policy)
     if args.device != "cpu":
         torch.cuda.reset_peak_memory_stats()
     times = []
@@ -123,7 +131,21 @@ def measure_step(
     seconds = statistics.median(times[1:])
     return {"layout": "packed" if packing else "padded", "seconds": seconds, "tokens_per_s": tokens / seconds,
             "share_of_peak": 6 * parameters(model) * tokens / seconds / PEAK_FLOPS, "first_step_s": times[0],
-            "peak_gb": peak_memory(args.device), "grad_norm": metrics["grad_norm"], "times": times}  # fmt: skip
+            "peak_gb": peak_memory(args.device), "computed_gb": sum(computed.values()) / 1e9,
+            "recomputed": any(recomputes), "grad_norm": metrics["grad_norm"], "times": times}  # fmt: skip
+
+
+def watch_recomputation(policy: Any) -> list[bool]:
+    """Return a list that will contain, for each of the policy's passes, whether activations are recomputed."""
+    recomputes: list[bool] = []
+    decide = policy._recomputes
+
+    def watch(batch: Any) -> bool:
+        recomputes.append(decide(batch))
+        return recomputes[-1]
+
+    policy._recomputes = watch
+    return recomputes
 
 
 def measure_hf(model: Any, count: int, length: int, args: argparse.Namespace, *, recompute: bool) -> dict[str, Any]:

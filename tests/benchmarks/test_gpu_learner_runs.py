@@ -24,6 +24,8 @@ def test_every_section_runs(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "out.json").read_text())
     packed, padded = report["ragged tiny"]
     assert (packed["layout"], padded["layout"]) == ("packed", "padded")
+    assert packed["computed_gb"] > 0
+    assert packed["recomputed"] is False
     assert packed["grad_norm"] == pytest.approx(padded["grad_norm"], rel=1e-3)
     assert report["exact"][0]["gradient_error"] < 1e-4
     assert report["hf tiny"][0]["seconds"] > 0
