@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import select
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from urllib.parse import urlencode
 import pytest
 
 import palestra
-from palestra.browser.sites import Request, Response
+from palestra.browser.sites import Request, Response, SiteFailed
 from palestra.envs.web.store import program
 from palestra.envs.web.store.app import PREFIX, STORE, StoreSite
 from palestra.envs.web.store.content import store
@@ -77,6 +79,25 @@ def test_a_lost_process_is_started_again(site: StoreSite) -> None:
     assert folder.name.startswith(PREFIX)
     site.stop()
     assert not folder.exists()
+
+
+def test_a_reply_that_stops_in_the_middle_ends_the_process(site: StoreSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    visit(site, "accounts/profile/")
+    process = program.SERVER_PROCESS._process
+    assert process is not None
+    assert process.stdin is not None
+    command = {"name": "static", "path": "/static/oscar/js/jquery/jquery.min.js", "time": "2026-03-02T09:00:00+00:00"}
+    process.stdin.write(json.dumps(command).encode() + b"\n")  # the reply does not fit into the pipe
+    process.stdin.flush()
+    select.select([process.stdout], [], [])
+    os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    with monkeypatch.context() as patched:
+        patched.setattr(program, "SECONDS", 0.1)
+        with pytest.raises(SiteFailed, match=r"did not finish its reply within 0\.1 s"):
+            visit(site, "accounts/profile/")
+    assert process.returncode == -signal.SIGKILL
+    assert visit(site, "accounts/profile/").status == 200
 
 
 def test_missing_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
@@ -58,6 +57,22 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", "TZ": "UTC"}
 
 
+def _end(process: subprocess.Popen[bytes], expired: threading.Event) -> None:
+    expired.set()
+    process.kill()
+
+
+def _exchange(process: subprocess.Popen[bytes], command: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
+    stdin.write(json.dumps({**command, "size": len(body)}).encode() + b"\n" + body)
+    stdin.flush()
+    reply = json.loads(stdout.readline())
+    content = stdout.read(reply["size"])
+    if len(content) < reply["size"]:
+        raise OSError("the reply is not complete")
+    return reply, content
+
+
 class Server:
     """The process with django-oscar."""
 
@@ -70,23 +85,18 @@ class Server:
         """Carry out a command and return the reply; raise EnvFailed if the process is lost."""
         with self._lock:
             process = self._start()
+            expired = threading.Event()
+            limit = threading.Timer(SECONDS, _end, (process, expired))  # applies until the reply is complete
+            limit.daemon = True
+            limit.start()
             try:
-                stdin, stdout = cast("BinaryIO", process.stdin), cast("BinaryIO", process.stdout)
-                stdin.write(json.dumps({**command, "size": len(body)}).encode() + b"\n" + body)
-                stdin.flush()
-                if not select.select([stdout], [], [], SECONDS)[0]:
-                    raise EnvFailed(f"django-oscar did not answer within {SECONDS:g} s")
-                reply = json.loads(stdout.readline())
-                content = stdout.read(reply["size"])
-                if len(content) < reply["size"]:
-                    raise EnvFailed("django-oscar ended within a reply")
+                return _exchange(process, command, body)
             except (OSError, ValueError) as err:
                 self._stop()
-                raise EnvFailed(f"django-oscar ended: {err}") from err
-            except EnvFailed:
-                self._stop()
-                raise
-            return reply, content
+                reason = f"did not finish its reply within {SECONDS:g} s" if expired.is_set() else f"ended: {err}"
+                raise EnvFailed(f"django-oscar {reason}") from err
+            finally:
+                limit.cancel()
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:

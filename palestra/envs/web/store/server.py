@@ -174,7 +174,7 @@ def static(path: str) -> bytes | None:
     """Return a file of django-oscar, or None."""
     import oscar
 
-    root = Path(str(oscar.__file__)).parent / "static"
+    root = Path(str(oscar.__file__)).parent.resolve() / "static"
     target = (root / unquote(path).removeprefix("/static/").replace("\0", "")).resolve()
     return target.read_bytes() if root in target.parents and target.is_file() else None
 
