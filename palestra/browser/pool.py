@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from weakref import WeakSet
 
 from palestra.browser.connection import BrowserLost, Connection, ProtocolError
 from palestra.browser.context import Context
@@ -19,7 +20,8 @@ from palestra.errors import EnvFailed
 START_SECONDS = 60.0
 # Attach to every new tab, and make it wait until its scripts and interception are set up.
 ATTACH = {"autoAttach": True, "waitForDebuggerOnStart": True, "flatten": True, "filter": [{"type": "page"}]}
-MAX_IDLE = 6  # maximum number of idle contexts that are kept for later episodes
+MIN_IDLE = 6  # number of idle contexts that are kept for later episodes, or more if more were in use at the same time
+MAX_IDLE = 24  # maximum number of idle contexts; a context uses about 20 MB
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +57,8 @@ class BrowserPool:
         self.started = 0  # number of browsers started so far
         self.trash: deque[Context] = deque()  # contexts of envs that were garbage-collected without `close`
         self._idle: list[Context] = []  # least recently used first
+        self._in_use: WeakSet[Context] = WeakSet()  # acquired and not released yet
+        self._keep = MIN_IDLE  # number of idle contexts to keep: as many as were in use at the same time
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self.sandboxed = True  # False after the browser's own sandbox was found not to work here
@@ -68,6 +72,7 @@ class BrowserPool:
             if self.browser is None:
                 with self._lock:
                     self._idle.clear()
+                    self._keep = MIN_IDLE
                 self.browser = self._start()
                 self.started += 1
             return self.browser
@@ -103,13 +108,16 @@ class BrowserPool:
             context.set_size(width, height)
         if context.label != label:
             context.label = None
+        with self._lock:
+            self._in_use.add(context)
+            self._keep = min(max(self._keep, len(self._in_use)), MAX_IDLE)
         return context
 
     def _take(self, label: Hashable) -> Context | None:
         with self._lock:
             self._idle = [context for context in self._idle if context.usable]
             matching = [context for context in self._idle if context.label == label]
-            if not matching and len(self._idle) < MAX_IDLE:
+            if not matching and len(self._idle) < self._keep:
                 return None  # a new context can be kept in addition to the idle ones
             context = matching[-1] if matching else self._idle[0] if self._idle else None
             if context is not None:
@@ -121,9 +129,10 @@ class BrowserPool:
         context.label = label
         context.run_closers()
         with self._lock:
+            self._in_use.discard(context)
             if context.usable and label is not None:
                 self._idle.append(context)
-            evicted = self._idle.pop(0) if len(self._idle) > MAX_IDLE else None
+            evicted = self._idle.pop(0) if len(self._idle) > self._keep else None
         if evicted is not None:
             evicted.close()
         elif not context.usable or label is None:

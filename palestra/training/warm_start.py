@@ -116,10 +116,11 @@ async def warm_start(
     samples: list[list[TrainingSample]] = []  # of each episode
     episodes: list[Episode] = []
     longest = 0
+    concurrency = min(64, config.sampling.concurrency or 64)
     with phase("warm start: playing episodes", count) as shown:
         for first in range(0, count, CHUNK):
             part = tasks[first : first + CHUNK]
-            result = await collect(player, part, concurrency=64, on_trajectory=shown.count, **rollout_options)
+            result = await collect(player, part, concurrency=concurrency, on_trajectory=shown.count, **rollout_options)
             if not samples or result.stopped is not None:
                 check_finished(result, f"the {options.player} player of the warm start", hint=hint)
             samples += [samples_with_end(t, len(samples) + i) for i, t in enumerate(result.trajectories)]

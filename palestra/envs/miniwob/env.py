@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from palestra.browser.actions import BadAction, is_action, parse_action
 from palestra.browser.episode import Episode
 from palestra.browser.executable import find_browser
-from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View
+from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View, tree_text
 from palestra.core import Reset
 from palestra.envs.miniwob.experts import EXPERTS
 from palestra.envs.miniwob.experts.look import Look
@@ -29,9 +29,10 @@ class MiniWob(MultiTurnEnv):
 
     `task` is MiniWoB's name ("click-button") or the name in the env id ("ClickButton"). `observation` is "axtree"
     (WebArena's accessibility tree), "html" or "screenshot" (an image, in which numbered boxes mark the elements unless
-    `marks` is False). `coordinates` adds positions to the tree. `brief` omits the list of actions from the prompt. With
-    `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The episode ends after
-    `time_limit` seconds on the page's clock, which every action advances by one second; None means no limit.
+    `marks` is False). `coordinates` adds positions to the tree. `brief` omits the list of actions, the tabs and the
+    root of the tree. With `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The
+    episode ends after `time_limit` seconds on the page's clock, which every action advances by one second; None means
+    no limit.
 
     Differences from the package: the page has its own clock, so that an episode depends only on its seed and its
     actions, and the reward does not decrease with time. A seed generates the same problem as in MiniWoB.
@@ -135,6 +136,9 @@ class MiniWob(MultiTurnEnv):
 
     def _page(self) -> str:
         form = self.view.form
+        if self.brief and form == "axtree":
+            nodes = [node._replace(depth=max(node.depth - 1, 0)) for node in self.state.nodes[1:]]
+            return "\n".join([*self.state.messages, tree_text(nodes)])
         return "The page:\n" + ("" if form == "screenshot" else self.state.text(form))
 
     def can_read(self, action: str) -> bool:

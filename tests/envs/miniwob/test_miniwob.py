@@ -95,6 +95,27 @@ def test_other_observations(form: str) -> None:
         assert isinstance(image, bytes)
 
 
+def test_brief_prompts() -> None:
+    with palestra.make("miniwob:EnterText-v0", brief=True) as env:
+        assert str(env.reset(seed=1)[0]).splitlines() == [
+            "Example action: click [12]. You have 10 turns.",
+            'Task: Enter "Bernardine" into the text field and press Submit.',
+            "[2] textbox ''",
+            "[3] button 'Submit'",
+        ]
+
+
+def test_as_many_contexts_are_kept_as_were_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_keep", 1)
+    rounds = []
+    for _ in range(2):
+        contexts = [pool.acquire("a page", {}, width=160, height=210) for _ in range(3)]
+        rounds.append(set(contexts))
+        for context in contexts:
+            pool.release(context, "a page")
+    assert rounds[0] == rounds[1]
+
+
 def test_episodes_survive_a_crash_of_the_browser() -> None:
     with palestra.make("miniwob:ClickCheckboxes-v0") as env:
         undisturbed = play(env, 2)
