@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -22,6 +23,8 @@ from palestra.types import Message
 _LOG = logging.getLogger(__name__)
 PREFIX = "litellm:"  # prefix of model names on the command line: litellm:anthropic/claude-sonnet-4-5
 MAX_WAIT = 120.0  # maximum seconds before a retry, even if the provider requests more
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)")  # value of the header retry-after
+_RETRY_DELAY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')  # in the body of Google's errors
 _EMPTY_RETRIES = 2  # additional requests after a reply with neither text nor tool calls
 
 
@@ -157,18 +160,15 @@ class LiteLLMEngine(Engine):
 
     def _wait(self, err: Exception, attempt: int) -> float:
         """Return the number of seconds before the next attempt."""
-        headers = getattr(getattr(err, "response", None), "headers", None) or {}
-        try:
-            requested = float(headers.get("retry-after", ""))
-        except ValueError:
-            requested = self._backoff * 2**attempt
-        return min(requested, MAX_WAIT)
+        header = (getattr(err, "litellm_response_headers", None) or {}).get("retry-after", "")
+        requested = _SECONDS.fullmatch(header) or _RETRY_DELAY.search(str(err))
+        return min(float(requested[1]) if requested else self._backoff * 2**attempt, MAX_WAIT)
 
     def _error(self, err: Exception) -> PalestraError:
         kinds = self._litellm.exceptions
         key = self._options.get("api_key")
         text = str(err) if key is None else str(err).replace(key, "***")
-        message = f"{self.model}: {text.strip().partition(chr(10))[0][:500]}"
+        message = f"{self.model}: {' '.join(text.split())[:500]}"  # Google's errors have several lines
         if isinstance(err, PalestraError):
             return err
         if isinstance(err, kinds.ContextWindowExceededError):

@@ -41,7 +41,7 @@ def play_back(names: Sequence[str]) -> Iterator[HostedAPI]:
                 api.headers.append({name.lower(): value for name, value in self.headers.items()})
                 api.bodies.append(body)
                 api.times.append(monotonic())
-            data = json.dumps(exchange["body"]).encode()
+            data = json.dumps(exchange["body"], indent=exchange.get("indent")).encode()
             self.send_response(exchange["status"])
             for name, value in {"Content-Type": "application/json", **exchange.get("headers", {})}.items():
                 self.send_header(name, value)
