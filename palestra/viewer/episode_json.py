@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from palestra.viewer.facts import outcome_of
 _SHOWN_SEPARATELY = frozenset(
     {"suffix", "tool_calls", "use_tool", "tools", "tool_form"}
 )  # keys of `info` that are displayed elsewhere on the page
+_PROMPT_END = re.compile(r"You have \d+ turns?\.\n\Z")
 
 
 def episode(data: Mapping[str, Any], *, gamma: float, advantages: Sequence[float] | None) -> dict[str, Any]:
@@ -74,7 +76,8 @@ def picture(data: Mapping[str, Any], turn: int, part: int) -> tuple[bytes, str]:
 def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Extract the first board, which is not stored separately, from the end of the prompt.
 
-    The end of the prompt is a board if its lines have the same lengths as the second board's lines.
+    The end of the prompt is a board if it has as many lines as the second board, and their lengths are equal or they
+    follow the number of turns.
     """
     if not turns or not isinstance(turns[0]["observation"], str):
         return {}
@@ -82,8 +85,10 @@ def _first_board(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if not isinstance(shape, str) or "\n" not in shape:
         return {}
     rows = shape.split("\n")
-    last = turns[0]["observation"].split("\n")[-len(rows) :]
-    return {"suffix": "\n".join(last)} if list(map(len, last)) == list(map(len, rows)) else {}
+    lines = turns[0]["observation"].split("\n")
+    prompt, last = "\n".join(lines[: -len(rows)]), lines[-len(rows) :]
+    found = list(map(len, last)) == list(map(len, rows)) or _PROMPT_END.search(prompt)
+    return {"suffix": "\n".join(last)} if found else {}
 
 
 def _observation(stored: Any, before: Mapping[str, Any], turn: int) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+import palestra
 from palestra.engines import ByteTokenizer
 from palestra.errors import EngineFailed
 from palestra.folders import error_record
 from palestra.rollout import read
+from palestra.viewer.episode_json import episode
 from palestra.viewer.folder import Folder
 from palestra.viewer.records import RunReader
 from palestra.viewer.tokens import pieces
@@ -88,6 +90,24 @@ def test_boards_are_separate_parts(server: Server) -> None:
         assert text["type"] == "text"
         assert board["type"] == "board"
         assert set(board["text"]) <= set("#_OXPS√ \n")
+
+
+@pytest.mark.parametrize("name", ["Crosswords", "Sokoban", "TowerofHanoi", "Wordle", "WordSearch"])
+def test_the_first_board_is_found_in_the_prompt(name: str) -> None:
+    env = palestra.make(f"game:{name}-v0-easy")
+    prompt, info = env.reset(seed=0)
+    step = env.step(env.sample_random_action())
+    turn = {
+        "observation": prompt,
+        "text": "",
+        "reward": 0.0,
+        "terminated": False,
+        "truncated": False,
+        "info": step.info,
+    }
+    data = {"env_id": f"game:{name}-v0-easy", "turns": [turn], "final_observation": step.observation}
+    parts = episode(data, gamma=1.0, advantages=None)["turns"][0]["shown"]["parts"]
+    assert [part["text"] for part in parts if part["type"] == "board"] == ([info["suffix"]] if info["suffix"] else [])
 
 
 def test_tokens_equal_the_stored_ones(server: Server, runs: Path) -> None:

@@ -3,7 +3,6 @@
 import { get } from "./api.js";
 import { address, el, link, set } from "./dom.js";
 import { facts } from "./episode.js";
-import { shortEnv } from "./format.js";
 import { crumbs, outcome } from "./parts.js";
 import { failure, message, turn } from "./conversation.js";
 
@@ -59,9 +58,9 @@ export async function show(page, params) {
           el(
             "h2",
             {},
-            el("b", { class: "letter" }, "AB"[i]),
+            el("b", { class: "side-name" }, "AB"[i]),
             " ",
-            link("episode", sides[i], shortEnv(data.env_id)),
+            link("episode", sides[i], data.env_id),
             " ",
             outcome(data.outcome),
           ),

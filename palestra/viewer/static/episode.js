@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { address, el, link, set } from "./dom.js";
 import { FILTERS } from "./episodes.js";
-import { number, plural, seconds, shortEnv } from "./format.js";
+import { number, plural, seconds } from "./format.js";
 import { mark, marked } from "./mark.js";
 import { crumbs, outcome, runLink } from "./parts.js";
 import { drawing, failure, message, strip, turn } from "./conversation.js";
@@ -35,6 +35,7 @@ export async function show(page, params) {
 
   async function draw(button) {
     button.disabled = true;
+    button.textContent = "Drawing …";
     try {
       const views = await post("render", { run, at }, {});
       const places = [...body.querySelectorAll(".turn")];
@@ -85,7 +86,7 @@ export async function show(page, params) {
     el(
       "header",
       { class: "run" },
-      el("div", {}, el("h1", {}, shortEnv(data.env_id), " ", outcome(data.outcome)), facts(data)),
+      el("div", {}, el("h1", {}, data.env_id, " ", outcome(data.outcome)), facts(data)),
       el(
         "div",
         { class: "actions" },
@@ -171,7 +172,6 @@ export async function show(page, params) {
 
 export function facts(data) {
   const items = [
-    data.env_id,
     `seed ${data.seed}`,
     data.member > 0 && `member ${data.member}`,
     plural(data.turns.length, "turn"),

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { address, el, link, select, set } from "./dom.js";
-import { number, percent, plural, seconds, shortEnv } from "./format.js";
+import { number, percent, plural, seconds } from "./format.js";
 import { Cursor } from "./keys.js";
 import { mark } from "./mark.js";
 import { crumbs, outcome, OUTCOMES, reading, runLink } from "./parts.js";
@@ -128,7 +128,7 @@ export async function show(page, params) {
           el("div", { class: "narrow sub mono" }, row.seed),
         ),
         steps && el("td", { class: "num" }, row.step),
-        envs && el("td", { class: "wide", title: row.env }, shortEnv(row.env)),
+        envs && el("td", { class: "wide" }, row.env),
         el(
           "td",
           { class: "num mono wide" },

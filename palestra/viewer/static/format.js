@@ -50,5 +50,3 @@ export function bytes(value) {
 }
 
 export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
-
-export const shortEnv = (id) => id.replace(/^[a-z0-9_]+:/, "").replace(/-v\d+/, "");

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { address, el, link, select, set, svg } from "./dom.js";
-import { ago, number, percent, plural, shortEnv } from "./format.js";
+import { ago, number, percent, plural } from "./format.js";
 import { Cursor } from "./keys.js";
 import { state } from "./parts.js";
 
@@ -160,7 +160,7 @@ function row(run, updateActions) {
       updateActions();
     },
   });
-  const envs = run.envs.map(shortEnv);
+  const envs = run.envs;
   const few = envs.slice(0, 3).join(", ") + (envs.length > 3 ? ` +${envs.length - 3}` : "");
   const how = [run.algorithm, run.model].filter(Boolean).join(" · ");
   const interval = run.low === undefined || run.low === null ? "" : `${percent(run.low)} to ${percent(run.high)}`;
