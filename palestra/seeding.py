@@ -9,7 +9,7 @@ from typing import Any
 
 from palestra.errors import BadValue
 
-__all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "nth_seed"]
+__all__ = ["Random", "Rng", "check_seed", "child_seed", "copy_rng", "fresh_seed", "hash_seed", "nth_seed"]
 
 _64 = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # amount by which SplitMix64's state increases per random number
@@ -34,6 +34,11 @@ def child_seed(seed: int, *path: int | str) -> int:
     """Return a 48-bit seed derived from `seed` and `path`. The result is the same in every process."""
     key = "/".join([repr(seed), *map(repr, path)]).encode()
     return int.from_bytes(_blake2b()(key, digest_size=6).digest(), "big")
+
+
+def hash_seed(seed: int) -> int:
+    """Hash a seed of any size to a signed 64-bit integer."""
+    return int.from_bytes(_blake2b()(str(seed).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 @cache

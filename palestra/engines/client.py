@@ -17,10 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 from palestra.engines.base import Completion, Engine, Finish, Sampling
 from palestra.engines.reply_text import ReplyText
 from palestra.errors import BadValue, EngineFailed
+from palestra.seeding import hash_seed
 
 # Tuples are fast to pickle, and thousands of them are sent per second. Ids are packed with `pack_ids`.
 # (number of the request, conversation or -1, number of known tokens, further ids, index of the sampling parameters,
-# maximum number of tokens, seed)
+# maximum number of tokens, hashed seed)
 Request: TypeAlias = tuple[int, int, int, bytes, int, int, int | None]
 Reply: TypeAlias = tuple[int, bytes, bytes, Finish, int]  # (number, ids, log-probabilities, finish, version)
 RequestError: TypeAlias = tuple[int, bool, str]  # (number, whether the request is invalid, message)
@@ -89,7 +90,8 @@ class EngineClient(Engine):
         key = -1 if state is None else state.number
         index = self._sampling_index(sampling)
         ids = pack_ids(prompt[known:])
-        self._batch.requests.append((number, key, known, ids, index, sampling.max_tokens, sampling.seed))
+        seed = None if sampling.seed is None else hash_seed(sampling.seed)
+        self._batch.requests.append((number, key, known, ids, index, sampling.max_tokens, seed))
         self._schedule()
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._futures[number] = future

@@ -24,10 +24,10 @@ class StopStrings:
 
     def reached(self, ids: Sequence[int], start: int) -> bool:
         """Return whether the reply, which starts at index `start` of `ids`, contains a stop string."""
-        tail = text_of(self._tokenizer, ids[max(start, len(ids) - self._tail) :])
+        tail = text_of(self._tokenizer, list(ids[max(start, len(ids) - self._tail) :]))
         if not any(stop in tail for stop in self._stops):
             return False
-        return cut(text_of(self._tokenizer, ids[start:]), self._stops)[1]
+        return cut(text_of(self._tokenizer, list(ids[start:])), self._stops)[1]
 
 
 def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:

@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from palestra.engines.base import Sampling
-from palestra.engines.local.sampling import hash_seed, is_unfiltered, sample, sampling_tensors, settings_row, uniforms
+from palestra.engines.local.sampling import is_unfiltered, sample, sampling_tensors, settings_row, uniforms
+from palestra.seeding import hash_seed
 
 DRAWS = 20_000
 LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -8.0])

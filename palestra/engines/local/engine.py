@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from array import array
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,11 @@ from palestra.engines.reply_text import ReplyText
 from palestra.engines.stop_strings import StopStrings
 from palestra.errors import BadValue, EngineFailed
 from palestra.optional import require
+from palestra.seeding import hash_seed
 
 if TYPE_CHECKING:
-    from palestra.engines.local.scheduler import EngineStats, GenerationRequest
+    from palestra.engines.local.generation_request import GenerationRequest
+    from palestra.engines.local.scheduler import EngineStats
 
 SMALL_MODEL = 20_000_000  # number of parameters below which torch threads spend more time synchronizing than computing
 SWITCH_INTERVAL = 0.0005  # Python's thread switch interval in seconds while the engine uses a GPU
@@ -83,8 +86,8 @@ class LocalEngine(PolicyEngine):
         for package in ("torch", "transformers", "tokenizers"):
             require(package, extra="hf")
         from palestra.engines.local import loading
+        from palestra.engines.local.generation_request import GenerationRequest, with_unknown_ids
         from palestra.engines.local.runner import launch_bound
-        from palestra.engines.local.scheduler import GenerationRequest, with_unknown_ids
         from palestra.engines.local.scheduler_selection import select_scheduler
 
         self._request_type, self._with_unknown_ids = GenerationRequest, with_unknown_ids  # imported late, with torch
@@ -152,8 +155,14 @@ class LocalEngine(PolicyEngine):
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
+        ids = list(prompt_ids)
+        try:
+            prompt = array("I", ids).tobytes()  # "I" is the fastest type
+        except OverflowError:
+            raise self._unknown_ids(ids) from None
+        seed = None if sampling.seed is None else hash_seed(sampling.seed)
         waiter = FutureWaiter(loop, future)
-        request = self.make_request(list(prompt_ids), sampling, key=conversation, waiter=waiter)
+        request = self.make_request(prompt, sampling, ids=ids, key=conversation, waiter=waiter, seed=seed)
         self.submit([request])
         try:
             await future
@@ -228,25 +237,27 @@ class LocalEngine(PolicyEngine):
 
     def make_request(
         self,
-        ids: list[int],
+        prompt: bytes,
         sampling: Sampling,
         *,
         key: Hashable | None,
         waiter: Waiter,
+        seed: int | None,
         max_tokens: int | None = None,
-        seed: int | None = None,
-        prompt_bytes: bytes | None = None,
+        ids: list[int] | None = None,
+        number: int = -1,
     ) -> GenerationRequest:
-        """Return a request for `submit`. `max_tokens` and `seed` override those in `sampling`.
+        """Return a request for `submit`. `max_tokens` and `seed` (see `hash_seed`) replace those in `sampling`.
 
-        `prompt_bytes` are the ids as 32-bit integers, if they are known.
+        `prompt` contains the ids as 32-bit integers; `ids` is the same as a list, if known. `waiter` may use `number`.
         """
-        if not ids:
+        count = len(prompt) // 4
+        if not count:
             raise BadValue("the prompt is empty; it must have at least one token")
         assert self.max_context is not None  # noqa: S101  set in the constructor
-        if len(ids) >= self.max_context:
+        if count >= self.max_context:
             raise BadValue(
-                f"the prompt has {len(ids)} tokens, but prompt and reply together may have at most {self.max_context}"
+                f"the prompt has {count} tokens, but prompt and reply together may have at most {self.max_context}"
             )
         stop_strings = None
         if sampling.stop:
@@ -257,20 +268,18 @@ class LocalEngine(PolicyEngine):
 
                 self._worker_tokenizer = private_copy(self.tokenizer)
             stop_strings = StopStrings(self._worker_tokenizer, sampling.stop)
-        try:
-            return self._request_type(
-                ids,
-                sampling,
-                key=key,
-                max_length=min(len(ids) + (max_tokens or sampling.max_tokens), self.max_context),
-                stop_ids=self._all_stop_ids(sampling.stop_ids),
-                waiter=waiter,
-                stop_strings=stop_strings,
-                seed=sampling.seed if seed is None else seed,
-                prompt_bytes=prompt_bytes,
-            )
-        except OverflowError:
-            raise self._unknown_ids(ids) from None
+        return self._request_type(
+            prompt,
+            sampling,
+            ids=ids,
+            key=key,
+            max_length=min(count + (max_tokens or sampling.max_tokens), self.max_context),
+            stop_ids=self._all_stop_ids(sampling.stop_ids),
+            waiter=waiter,
+            number=number,
+            stop_strings=stop_strings,
+            seed=seed,
+        )
 
     def _unknown_ids(self, ids: list[int]) -> BadValue:
         return BadValue(f"prompt ids must be in 0..{self._vocabulary - 1}, got {min(ids)}..{max(ids)}")
@@ -288,8 +297,8 @@ class LocalEngine(PolicyEngine):
         error = self.error_of(request)
         if error is not None:
             raise error
-        assert request.finish is not None  # noqa: S101  there is no error
-        assert request.version is not None  # noqa: S101
+        assert request.finish is not None and request.version is not None  # noqa: S101, PT018  there is no error
+        request.unpack_reply()
         ids = request.ids[request.prompt_length :]
         text, stopped = self._text.read(ids, request.stop_ids, request.sampling.stop)
         return Completion(

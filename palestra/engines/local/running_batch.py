@@ -16,7 +16,7 @@ from palestra.engines.local.runner import StepBatch
 from palestra.engines.local.sampling import SETTING_COUNT, is_unfiltered, settings_row
 
 if TYPE_CHECKING:
-    from palestra.engines.local.scheduler import GenerationRequest
+    from palestra.engines.local.generation_request import GenerationRequest
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,11 +58,6 @@ def sampling_tensors(rows: NDArray[np.float64], device_rows: Tensor, vocabulary:
         any_min=bool((min_p > 0).any()),
         any_tempered=bool((of_logprobs != 1).any()),
     )
-
-
-def hash_seed(seed: int) -> int:
-    """Hash a seed of any size to a signed 64-bit integer."""
-    return int.from_bytes(blake2b(str(seed).encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def uniforms(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:

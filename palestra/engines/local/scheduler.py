@@ -7,70 +7,25 @@ the next id. Decoding, prefill, continuing a conversation and recomputing after 
 
 from __future__ import annotations
 
-import random
-from array import array
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from palestra.engines.base import Finish, Sampling
 from palestra.engines.local.block_allocator import block_size_for
+from palestra.engines.local.generation_request import GenerationRequest
 from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.prefix_cache import HASH_BLOCK, CacheEntry, PrefixCache, common_prefix, prefix_hashes
 from palestra.engines.local.runner import Runner, to_device
 from palestra.engines.local.running_batch import RunningBatch
-from palestra.engines.local.sampling import hash_seed, sample, sampling_tensors, uniforms
-from palestra.engines.stop_strings import StopStrings
+from palestra.engines.local.sampling import sample, sampling_tensors, uniforms
 from palestra.errors import EngineFailed
 
 HEADROOM = 64  # reply tokens that fit into a new block before it has to move
-
-
-class GenerationRequest:
-    """One `generate` call and the state of its reply."""
-
-    __slots__ = (
-        "cancelled", "entry", "error", "finish", "ids", "key", "logprobs", "max_length", "prefix_hashes",
-        "prompt_bytes", "prompt_length", "sampling", "seed", "stop_ids", "stop_strings", "version", "waiter",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        ids: list[int],
-        sampling: Sampling,
-        *,
-        key: Hashable | None,
-        max_length: int,
-        stop_ids: frozenset[int],
-        waiter: Any,
-        stop_strings: StopStrings | None = None,
-        seed: int | None = None,
-        prompt_bytes: bytes | None = None,
-    ) -> None:
-        self.ids = ids  # prompt and reply; while the request runs, the newest tokens are in the batch's buffer
-        self.prompt_length = len(ids)
-        # The prompt as 32-bit integers; "I" is the fastest type.
-        self.prompt_bytes = array("I", ids).tobytes() if prompt_bytes is None else prompt_bytes
-        self.sampling = sampling
-        self.key = key  # key of the conversation
-        self.max_length = max_length  # maximum length of prompt and reply together
-        self.stop_ids = stop_ids
-        self.waiter = waiter  # used by the engine to deliver the result
-        self.stop_strings = stop_strings
-        self.seed = random.getrandbits(64) - 2**63 if seed is None else hash_seed(seed)
-        self.logprobs: list[float] = []
-        self.version: int | None = None  # version of the weights that sampled the first token
-        self.entry: CacheEntry | None = None
-        self.prefix_hashes: list[int] | None = None
-        self.finish: Finish | None = None
-        self.error: str | None = None
-        self.cancelled = False
 
 
 @dataclass(slots=True)
@@ -401,14 +356,6 @@ class Scheduler:
         except RuntimeError:  # the device has failed; later requests will report that
             self.kv_cache.release()
         return ended
-
-
-def with_unknown_ids(requests: Sequence[GenerationRequest], vocabulary: int) -> list[GenerationRequest]:
-    """Return the requests whose prompts contain ids that are not below `vocabulary`."""
-    prompts = [request.prompt_bytes for request in requests]
-    if not prompts or np.frombuffer(b"".join(prompts), np.uint32).max() < vocabulary:
-        return []
-    return [r for r in requests if np.frombuffer(r.prompt_bytes, np.uint32).max() >= vocabulary]
 
 
 def _entry(request: GenerationRequest) -> CacheEntry:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from palestra.engines.local.scheduler import GenerationRequest
+    from palestra.engines.local.generation_request import GenerationRequest
 
 
 class Waiter(Protocol):

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from palestra.engines.local.paged.block_manager import BlockManager, Prefix, pages_for, to_bytes
+from palestra.engines.local.generation_request import GenerationRequest
+from palestra.engines.local.paged.block_manager import BlockManager, Prefix, pages_for
 from palestra.engines.local.paged.layout import PAGE
 from palestra.engines.local.paged.runner import Chunk, Flight, PagedRunner, StepInput
 from palestra.engines.local.paged.sequences import PAGE_BYTES, Prefill, RunningSequence, state_rows
 from palestra.engines.local.paged.token_buffer import TokenBuffer
-from palestra.engines.local.scheduler import EngineStats, GenerationRequest
+from palestra.engines.local.scheduler import EngineStats
 from palestra.errors import EngineFailed
 
 MAX_DEFERRED = 3  # maximum steps for which a few new prompts wait for more, because each prefill costs a whole pass
@@ -102,7 +103,9 @@ class PagedScheduler:
         return len(self._sequences)
 
     def add(self, requests: Iterable[GenerationRequest]) -> None:
-        self._waiting.extend(requests)
+        for request in requests:
+            request.pack_reply()  # another scheduler may have sampled its beginning
+            self._waiting.append(request)
 
     def cancel(self, request: GenerationRequest) -> None:
         """Drop a request before the next step. May be called from any thread."""
@@ -137,7 +140,7 @@ class PagedScheduler:
         self._remove(sequences, keep=False)
         for sequence in reversed(sequences):
             request = sequence.request
-            if not request.logprobs:
+            if not request.reply_bytes:
                 request.version = None
             self._waiting.appendleft(request)
         self._forget_all()
@@ -167,6 +170,8 @@ class PagedScheduler:
         self.invalidate()
         requests = list(self._waiting)
         self._waiting.clear()
+        for request in requests:
+            request.unpack_reply()
         return requests
 
     def release_memory(self) -> None:
@@ -196,7 +201,7 @@ class PagedScheduler:
         self._prefilling = [each for each in self._prefilling if not self._add_chunk(each, prefill)]
         self._admit(version, prefill)
         ending = [each.slot for each in prefill.sampling]
-        self._length[ending] = [len(each.request.ids) + 1 for each in prefill.sampling]
+        self._length[ending] = [each.count + 1 for each in prefill.sampling]
         decoding = self._decoding_slots()  # includes the slots whose prefill ends in this step
         if not prefill.chunks and not len(decoding):
             return None
@@ -226,13 +231,13 @@ class PagedScheduler:
                 slots, requests = [each.slot for each in started], [each.request for each in started]
                 self._max_length[slots] = [request.max_length for request in requests]
                 self._page_count[slots] = [len(each.pages) for each in started]
-                self._tokens.start(slots, requests)
+                self._tokens.start(slots, requests, [each.count for each in started])
 
     def _start_waiting(self, version: int, prefill: Prefill, started: list[RunningSequence]) -> None:
         while self._waiting and self._free_slots and prefill.budget > 0:
             request = self._waiting[0]
-            count = len(request.ids)
-            ids = request.prompt_bytes if count == request.prompt_length else to_bytes(request.ids)
+            ids = request.prompt_bytes + request.reply_bytes
+            count = len(ids) // 4
             known = None if request.key is None else self._conversations.pop(request.key, None)
             # The last token is always computed, because its logits are needed.
             pages, content = self.blocks.match(ids, (count - 1) // PAGE, None if known is None else known.prefix)
@@ -261,7 +266,7 @@ class PagedScheduler:
 
         Its full pages are shared from now on.
         """
-        start, end = sequence.computed, len(sequence.request.ids)
+        start, end = sequence.computed, sequence.count
         stop = min(end, start + prefill.budget)
         if stop == start:
             return False
@@ -298,7 +303,7 @@ class PagedScheduler:
         """Free the pages of the newest request, which is recomputed later."""
         sequence = next(reversed(self._sequences.values()))
         if len(self._sequences) == 1:
-            length = len(self._tokens.flush(sequence.slot).ids)
+            length = self._tokens.length[sequence.slot]
             raise EngineFailed(f"the KV cache has no room for {length} tokens; raise kv_cache_gb")
         self._remove([sequence], keep=False)
         self._waiting.appendleft(sequence.request)
@@ -350,7 +355,8 @@ class PagedScheduler:
         stopped = self._tokens.append(slots, tokens, logprobs)
         for index in np.flatnonzero(self._tokens.has_stop_strings[slots]).tolist():
             request = self._tokens.flush(int(slots[index]))
-            if request.stop_strings is not None and request.stop_strings.reached(request.ids, request.prompt_length):
+            reply = memoryview(request.reply_bytes).cast("I")
+            if request.stop_strings is not None and request.stop_strings.reached(reply, 0):
                 stopped[index] = True
         full = self._tokens.length[slots] >= self._max_length[slots]
         ended = np.flatnonzero(stopped | full)
@@ -374,9 +380,9 @@ class PagedScheduler:
         self._tokens.flush_all(slots)
         for sequence, length in zip(sequences, self._length[slots].tolist(), strict=True):
             if keep and length:
-                sequence.ids = sequence.all_ids()
+                sequence.ids = sequence.request.prompt_bytes + sequence.request.reply_bytes
                 # The keys and values of the newest token are stored only if a further step has been launched.
-                self._register(sequence, min(len(sequence.request.ids), length - 1))
+                self._register(sequence, min(len(sequence.ids) // 4, length - 1))
                 self._keep_conversation(sequence)
             self.blocks.release(sequence.pages)
             del self._sequences[sequence.slot]
@@ -401,7 +407,7 @@ class PagedScheduler:
         if request.key is not None and request.finish is not None:
             self.forget(request.key)  # a concurrent request in the same conversation may have ended before
             prefix = Prefix(sequence.ids[: PAGE_BYTES * full], sequence.pages[:full], sequence.content)
-            self._conversations[request.key] = _Conversation(len(request.ids), prefix)
+            self._conversations[request.key] = _Conversation(len(sequence.ids) // 4, prefix)
             sequence.pages = sequence.pages[full:]
 
     def _fail(self, reason: str) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from palestra.engines.local.paged.block_manager import to_bytes
+from palestra.engines.local.generation_request import GenerationRequest
 from palestra.engines.local.paged.layout import (
     LAST_TOKEN,
     LENGTH,
@@ -24,7 +24,6 @@ from palestra.engines.local.paged.layout import (
     TOP_P,
 )  # fmt: skip
 from palestra.engines.local.paged.runner import Chunk
-from palestra.engines.local.scheduler import GenerationRequest
 
 PAGE_BYTES = 4 * PAGE  # bytes of a page's token ids
 
@@ -32,7 +31,7 @@ PAGE_BYTES = 4 * PAGE  # bytes of a page's token ids
 class RunningSequence:
     """A running request and its pages."""
 
-    __slots__ = ("computed", "content", "ids", "pages", "registered", "request", "slot")
+    __slots__ = ("computed", "content", "count", "ids", "pages", "registered", "request", "slot")
 
     def __init__(
         self, request: GenerationRequest, slot: int, ids: bytes, shared: list[int], new: list[int], content: int
@@ -40,15 +39,12 @@ class RunningSequence:
         self.request = request
         self.slot = slot
         self.ids = ids  # the ids at admission as 32-bit integers; after the request has ended, all of its ids
+        self.count = len(ids) // 4  # number of ids at admission
         self.pages = shared + new
         # Leading tokens whose keys and values are stored, or will be by a launched step.
         self.computed = len(shared) * PAGE
         self.registered = len(shared)  # leading pages whose content other sequences can find
         self.content = content  # content id of the last of them
-
-    def all_ids(self) -> bytes:
-        """Return all ids of the request, whose tokens must have been flushed."""
-        return self.ids + to_bytes(self.request.ids[len(self.ids) // 4 :])
 
 
 class Prefill:
@@ -70,9 +66,9 @@ def state_rows(sequences: Sequence[RunningSequence]) -> NDArray[np.int32]:
     same = all(row is settings[0] for row in settings)
     rows[:, 1:] = settings[0] if same else settings
     rows[:, 0] = [sequence.slot for sequence in sequences]
-    length = np.array([len(request.ids) for request in requests], np.int32)
+    length = np.array([sequence.count for sequence in sequences], np.int32)
     rows[:, 1 + LENGTH] = length - 1  # sampling adds 1
-    rows[:, 1 + LAST_TOKEN] = [request.ids[-1] for request in requests]
+    rows[:, 1 + LAST_TOKEN] = np.frombuffer(b"".join([sequence.ids[-4:] for sequence in sequences]), np.int32)
     rows[:, 1 + SAMPLED] = length - np.array([request.prompt_length for request in requests], np.int32)
     seeds = np.array([request.seed for request in requests], np.int64)
     rows[:, 1 + SEED_LOW], rows[:, 1 + SEED_HIGH] = seeds.astype(np.int32), (seeds >> 32).astype(np.int32)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from palestra.engines.local.scheduler import GenerationRequest
+from palestra.engines.local.generation_request import GenerationRequest
 
 WIDTH = 64  # buffered tokens per sequence
 
 
 class TokenBuffer:
-    """Buffers the tokens of `slots` sequences; `flush` appends them to a request's lists."""
+    """Buffers the tokens of `slots` sequences; `flush` appends them to a request's bytes."""
 
     def __init__(self, slots: int) -> None:
         self.length = np.zeros(slots, np.int64)  # number of ids in prompt and reply
@@ -24,15 +24,14 @@ class TokenBuffer:
         self._logprobs = np.zeros((slots, WIDTH), np.float32)
         self._stop_ids = np.full((slots, 2), -1, np.int64)
 
-    def start(self, slots: Sequence[int], requests: Sequence[GenerationRequest]) -> None:
-        """Assign free slots to requests."""
-        for slot, request in zip(slots, requests, strict=True):
-            self._requests[slot] = request
-        self.length[slots] = [len(request.ids) for request in requests]
+    def start(self, slots: Sequence[int], requests: Sequence[GenerationRequest], lengths: Sequence[int]) -> None:
+        """Assign free slots to requests, which have `lengths` ids."""
+        self.length[slots] = lengths
         self.has_stop_strings[slots] = [request.stop_strings is not None for request in requests]
         self._stop_ids[slots] = -1
         by_stop_ids: dict[frozenset[int], list[int]] = {}
         for slot, request in zip(slots, requests, strict=True):
+            self._requests[slot] = request
             by_stop_ids.setdefault(request.stop_ids, []).append(slot)
         for stop_ids, same in by_stop_ids.items():
             width = self._stop_ids.shape[1]
@@ -69,10 +68,12 @@ class TokenBuffer:
         longest = int(counts.max())
         if not longest:
             return
-        tokens, logprobs = self._tokens[slots, :longest].tolist(), self._logprobs[slots, :longest].tolist()
-        for slot, count, new_ids, new_logprobs in zip(slots, counts.tolist(), tokens, logprobs, strict=True):
+        tokens = self._tokens[slots, :longest].tobytes()
+        logprobs = self._logprobs[slots, :longest].astype(np.float64).tobytes()
+        starts = np.arange(len(slots)) * longest
+        for slot, start, end in zip(slots, starts.tolist(), (starts + counts).tolist(), strict=True):
             request = self._requests[slot]
-            if request is not None and count:
-                request.ids += new_ids if count == longest else new_ids[:count]
-                request.logprobs += new_logprobs if count == longest else new_logprobs[:count]
+            if request is not None and start < end:
+                request.reply_bytes += tokens[4 * start : 4 * end]
+                request.logprob_bytes += logprobs[8 * start : 8 * end]
         self._count[slots] = 0
