@@ -163,7 +163,7 @@ $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	touch $@
 
 # Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
-all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal agentlightning inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal rl2 openrlhf agentlightning inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
 
 HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 $(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
@@ -175,6 +175,11 @@ $(ALL_FRAMEWORKS)/art/.installed: PACKAGES := openpipe-art==0.5.18 openai==2.30.
 $(ALL_FRAMEWORKS)/areal/.installed: PACKAGES := areal==1.0.4 $(HYDRA) torchdata==0.11.0 aiofiles einops pyzmq colorlog lark pybase64 \
 	setproctitle nvidia-ml-py tenacity flask itsdangerous blinker numba llvmlite tensorboardX trackio swanlab openai==2.30.0 jiter \
 	pydantic-settings pyroaring watchdog pyecharts prettytable simplejson wcwidth gradio_client
+# RL2's newest release has an older interface, and OpenRLHF's requires GPU packages that its executor does not use.
+$(ALL_FRAMEWORKS)/rl2/.installed: PACKAGES := git+https://github.com/ChenmienTan/RL2@9161ede5dcd2700bc166a17b1041bd206a75b5d4 \
+	$(HYDRA) torchdata==0.11.0
+$(ALL_FRAMEWORKS)/openrlhf/.installed: PACKAGES := git+https://github.com/OpenRLHF/OpenRLHF@3c3be6234e0cb353e76bb8019947db9dfe99fca7 \
+	pylatexenc
 $(ALL_FRAMEWORKS)/agentlightning/.installed: PACKAGES := agentlightning==0.3.0 agentops==0.4.21 litellm==1.106.2 openai==2.54.0 \
 	jiter==0.19.0 tiktoken fastuuid importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings aiologic apscheduler backoff blessed blinker \
 	dnspython email-validator expression fastapi-sso flask gpustat graphviz gunicorn h2 hpack hyperframe hiredis itsdangerous jinxed \

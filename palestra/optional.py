@@ -9,15 +9,18 @@ from types import ModuleType
 from palestra.errors import MissingExtra
 
 
-def require(module: str, *, extra: str) -> ModuleType:
-    """Import and return `module`. If it is not installed, raise MissingExtra with the pip command that installs it."""
+def require(module: str, *, extra: str = "", command: str = "") -> ModuleType:
+    """Import and return `module`. If it is not installed, raise MissingExtra with the pip command that installs it.
+
+    `command` is the command for a package that no extra contains.
+    """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as err:
         if err.name is None or not (module == err.name or module.startswith(f"{err.name}.")):
             raise  # the module is installed, but one of its own imports is missing
         raise MissingExtra(
-            f"{module.partition('.')[0]} is not installed. Install it with: {install_command(extra)}"
+            f"{module.partition('.')[0]} is not installed. Install it with: {command or install_command(extra)}"
         ) from err
 
 

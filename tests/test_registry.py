@@ -134,6 +134,8 @@ def test_entry_points_that_cannot_be_imported_raise_in_make(entry: str, spare_id
 def test_a_missing_extra_raises_with_the_pip_command(spare_id: str) -> None:
     with pytest.raises(MissingExtra, match=r"pip install .*\[worlds\]'"):
         require("no_such_package.inner", extra="worlds")
+    with pytest.raises(MissingExtra, match=r"Install it with: pip install git\+https://host/repo$"):
+        require("no_such_package", command="pip install git+https://host/repo")
     palestra.register_spec(palestra.EnvSpec(id=spare_id, entry_point="no_such_package:Env", extra="worlds"))
     with pytest.raises(MissingExtra, match=r"needs no_such_package.*pip install .*\[worlds\]'"):
         palestra.make(spare_id)

@@ -80,6 +80,17 @@ def token_row(trajectory: Trajectory) -> TokenRow:
     )
 
 
+def env_tokens(prompt: Sequence[int], reply: Sequence[int], following: Sequence[int]) -> list[int]:
+    """Return the tokens in the prompt `following` that the environment added after a prompt and its reply."""
+    size = len(prompt) + len(reply)
+    if list(following[:size]) != [*prompt, *reply]:
+        raise BadValue(
+            "this framework appends to the conversation, but the chat template or context policy changes earlier "
+            'turns; use context="full" and a template that only appends'
+        )
+    return list(following[size:])
+
+
 async def play_episode(
     engine: Engine,
     env: str,
@@ -156,6 +167,12 @@ class SteppedEpisode:
         """Pass a reply to the environment and return the next prompt, or None if the episode is over."""
         self._replies.put_nowait((ids, [0.0] * len(ids) if logprobs is None else logprobs))
         return await self._next()
+
+    def finished(self) -> Trajectory:
+        """Return the episode after its last reply."""
+        if self.trajectory is None:
+            raise BadValue("the episode is not over; call reply() until it returns None")
+        return self.trajectory
 
     async def aclose(self) -> None:
         """Stop an unfinished episode. Idempotent."""

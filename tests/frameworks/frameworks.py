@@ -32,6 +32,7 @@ class Framework:
     proof: str  # result of the example, for the docs
     arguments: tuple[str, ...] = LETTERS
     changes_weights: bool = True
+    commit: str = ""  # set if the package is installed from its repository
 
 
 FRAMEWORKS = [
@@ -64,11 +65,29 @@ FRAMEWORKS = [
         proof="the workflow plays episodes; `PPOActor` computes advantages and loss and changes the weights",
     ),
     Framework(
+        name="rl2",
+        package="rl-square",
+        adapter="rl2",
+        example="rl2_training.py",
+        proof="its sample groups play episodes; its advantages and PPO loss change the weights",
+        commit="9161ede",
+    ),
+    Framework(
         name="agentlightning",
         package="agentlightning",
         adapter="agentlightning",
         example="agentlightning_training.py",
         proof="its trainer, runner and store play episodes; Palestra's GRPO changes the weights from its traces",
+    ),
+    Framework(
+        name="openrlhf",
+        package="openrlhf",
+        adapter="openrlhf",
+        example="openrlhf_rollouts.py",
+        proof="its MultiTurnAgentExecutor plays episodes; log-probabilities and masks are correct",
+        arguments=LETTERS[:2],
+        changes_weights=False,
+        commit="3c3be62",
     ),
     Framework(
         name="inspect-ai",
@@ -143,7 +162,7 @@ def version(framework: Framework) -> str:
     """Return the version of the installed package."""
     for distribution in distributions(path=[str(INSTALLED / framework.name)]):
         if distribution.name.lower().replace("_", "-") == framework.package:
-            return str(distribution.version)
+            return f"{distribution.version} ({framework.commit})" if framework.commit else str(distribution.version)
     return "not installed"
 
 
