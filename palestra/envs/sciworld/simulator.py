@@ -120,24 +120,32 @@ class JavaSimulator:
     def load(self, key: TaskKey) -> Instance:
         """Load a task and return an instance in its initial state."""
         with self._calling():
-            while len(self.instances) >= MAX_INSTANCES:
-                self._drop(next(iter(self.instances.values())))
-            interface = self._spare.pop() if self._spare else self._interface_class()
-            instance = Instance(interface, self._random_class(0))
-            self.instances[id(instance)] = instance
-            self._fill(instance, key, gold=False)
+            instance = self._new_instance()
+            self._fill(instance, key)
+            self._forget_tasks(instance)
             return instance
 
-    def _fill(self, instance: Instance, key: TaskKey, *, gold: bool) -> None:
+    def _new_instance(self, simplifications: str = "") -> Instance:
+        while len(self.instances) >= MAX_INSTANCES:
+            self._drop(next(iter(self.instances.values())))
+        interface = self._spare.pop() if self._spare else self._interface_class()
+        instance = Instance(interface, self._random_class(0), simplifications=simplifications)
+        self.instances[id(instance)] = instance
+        return instance
+
+    def _fill(self, instance: Instance, key: TaskKey) -> None:
         self._enter(instance)
         interface = instance.interface
-        error = interface.load(key.task, key.variation, key.simplifications, gold)
+        error = interface.load(key.task, key.variation, key.simplifications, False)
         if error:
             raise EnvFailed(f"ScienceWorld cannot load {key}: {error}")
         getattr(interface, "score_$eq")(0.0)  # loading does not reset the values from the previous episode
         getattr(interface, "isComplete_$eq")(False)
-        getattr(interface, "taskMaker_$eq")(None)  # refers to all tasks, which use most of the instance's memory
         instance.simplifications = str(self._simplifier.getSimplificationsUsed()).replace(" ", "")
+
+    def _forget_tasks(self, instance: Instance) -> None:
+        """Free the objects for all tasks and variations, which loading creates and which use most of the memory."""
+        getattr(instance.interface, "taskMaker_$eq")(None)
 
     def step(self, instance: Instance, action: str) -> StepResult:
         """Take an action. The instance cannot be used after a `JavaError`."""
@@ -182,11 +190,18 @@ class JavaSimulator:
 
     def gold(self, key: TaskKey) -> tuple[str, ...]:
         """Return ScienceWorld's own solution, a list of actions."""
-        instance = self.load(key)
-        with self._calling(instance):
+        with self._calling():
+            instance = self._new_instance(key.simplifications)
             self._paths.clear()  # cached paths depend on the first episode that requested them
-            self._fill(instance, key, gold=True)
-            path = self._strings(instance, "getGoldActionSequence")
+            self._fill(instance, key)
+            # `load` with `generateGoldPath` makes the same call, and loads the task again afterwards.
+            tasks = instance.interface.taskMaker()
+            result = tasks.createGoldActions(key.task, key.variation, instance.interface)
+            array = result._1()
+            path = tuple(str(action) for action in array)
+            for used in (array, result, tasks):
+                self.connection.free(used)
+            self._forget_tasks(instance)
             self._drop(instance)
             return path
 
