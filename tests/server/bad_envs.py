@@ -6,6 +6,7 @@ import asyncio
 import math
 import os
 import time
+from pathlib import Path
 from typing import Any, Self
 
 from palestra import Env, Step
@@ -62,6 +63,9 @@ class Tricky(Env):
         elif command == "spin":  # runs forever, but can be interrupted by an exception
             while True:
                 time.sleep(0.01)
+        elif command == "wait":  # until the test creates this file
+            while not Path(argument).exists():
+                time.sleep(0.005)
         elif command == "raise":
             raise RuntimeError("the step failed")
         elif command == "mute":

@@ -86,7 +86,7 @@ def check_isolation(server: Server, other_client: OtherClient, token: str, *, me
 
 def connect(server: Server) -> socket.socket:
     parts = urlsplit(server.url)
-    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=30)
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=120)
 
 
 def raw(server: Server, *pieces: bytes, half: bool = True) -> bytes:
@@ -98,6 +98,16 @@ def raw(server: Server, *pieces: bytes, half: bool = True) -> bytes:
             if half:
                 sock.shutdown(socket.SHUT_WR)
         return read_all(sock)
+
+
+def read_head(sock: socket.socket) -> bytes:
+    """Return the head of a response, which may arrive in parts, and leave what follows it in the socket's buffer."""
+    received = bytearray()
+    while not received.endswith(b"\r\n\r\n"):
+        byte = sock.recv(1)
+        assert byte, f"the server disconnected after {bytes(received)!r}"
+        received += byte
+    return bytes(received)
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -116,4 +126,4 @@ def statuses(response: bytes) -> list[int]:
 def request(ws: ClientConnection, data: Any) -> Any:
     """Send a request on a WebSocket and return the response."""
     ws.send(msgspec.json.encode(data).decode())
-    return msgspec.json.decode(ws.recv(timeout=30))
+    return msgspec.json.decode(ws.recv(timeout=120))

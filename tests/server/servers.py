@@ -48,7 +48,7 @@ class Reply(NamedTuple):
 class Client:
     """HTTP client with one connection. `kind` is the content type of requests and responses."""
 
-    def __init__(self, url: str, *, token: str | None = None, kind: str = JSON, timeout: float = 60) -> None:
+    def __init__(self, url: str, *, token: str | None = None, kind: str = JSON, timeout: float = 300) -> None:
         self.url = url
         self.token = token
         self.kind = kind
@@ -151,7 +151,7 @@ class Server:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(120)
 
 
 @contextlib.contextmanager
@@ -184,7 +184,7 @@ def serving(*envs: str, drain: float = 0.2, **settings: Any) -> Iterator[Server]
             if process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(120)
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
@@ -213,7 +213,7 @@ class BackgroundCall:
         self._results.append(self._call())
 
     def result(self) -> Any:
-        self._thread.join(60)
+        self._thread.join(300)
         return self._results[0]
 
 

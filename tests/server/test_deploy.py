@@ -91,7 +91,7 @@ def test_sessions_stay_on_their_node_behind_nginx(tmp_path: Path) -> None:
                 assert [response["result"]["seq"] for response in responses] == [2] * len(node_plays)
             with connect(f"ws{url[4:]}/{name}/v1/ws", additional_headers={"Authorization": f"Bearer {TOKEN}"}) as ws:
                 ws.send(json.dumps({"op": "status", "session": node_plays[0].session, "id": "w"}))
-                assert json.loads(ws.recv(timeout=30))["result"]["seq"] == 2
+                assert json.loads(ws.recv(timeout=120))["result"]["seq"] == 2
             env = stack.enter_context(palestra.make(f"{url}/{name}/{GUESS}", token=TOKEN))
             assert env.reset(seed=3)[0] == here.reset(seed=3)[0]
         with Client(url) as anonymous:

@@ -36,7 +36,7 @@ def send(websocket: ClientConnection, requests: list[dict[str, Any]]) -> None:
 def receive(websocket: ClientConnection, count: int) -> list[dict[str, Any]]:
     responses: list[dict[str, Any]] = []
     while len(responses) < count:
-        message = msgspec.json.decode(websocket.recv(timeout=30))
+        message = msgspec.json.decode(websocket.recv(timeout=120))
         responses.extend(message if isinstance(message, list) else [message])
     return responses
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import uuid
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -116,12 +117,14 @@ def test_retry_with_integers_over_64_bits(client: Client, play: SessionClient) -
     assert first.status in (200, 422)
 
 
-def test_one_call_at_a_time(server: Server, play: SessionClient) -> None:
-    slow = start_step(server, play.session, "sleep 0.4")
+def test_one_call_at_a_time(server: Server, play: SessionClient, tmp_path: Path) -> None:
+    released = tmp_path / "released"
+    slow = start_step(server, play.session, f"wait {released}")
     for response in (play.step("a"), play.reset(), play.fork(), play.render(), play.suggest_action(player="random")):
         assert (response.status, response.code) == (409, "session_busy")
         assert response.headers["retry-after"] == "1"
     assert play.status().data["busy"] is True
+    released.touch()
     assert slow.result().status == 200
     assert count(play) == 2
 
@@ -174,12 +177,14 @@ def test_closing_twice(client: Client) -> None:
     assert SessionClient(client, "never").close().status == 404
 
 
-def test_closing_during_a_call(server: Server, client: Client) -> None:
+def test_closing_during_a_call(server: Server, client: Client, tmp_path: Path) -> None:
+    released = tmp_path / "released"
     play = client.open()
     play.reset()
-    slow = start_step(server, play.session, "sleep 0.3")
+    slow = start_step(server, play.session, f"wait {released}")
     assert play.close().status == 200
     assert slow.result().code == "session_gone"
+    released.touch()
     until(lambda: server.number("calls_in_flight", client) == 0)
 
 
@@ -224,7 +229,7 @@ def test_large_observations_and_images(server: Server, kind: str) -> None:
         play.close()
 
 
-def test_a_batch(client: Client, play: SessionClient) -> None:
+def test_a_batch(client: Client, play: SessionClient, tmp_path: Path) -> None:
     other = client.open(GUESS)
     requests: list[dict[str, Any]] = [
         {"op": "step", "session": play.session, "action": "sleep 0.1", "id": "slow"},
@@ -238,13 +243,17 @@ def test_a_batch(client: Client, play: SessionClient) -> None:
     assert [response.get("status", 200) for response in responses] == [200, 200, 404, 409, 200]
     assert responses[0]["result"]["observation"] == "sleep 0.1"
     assert responses[1]["result"]["observation"] == palestra.make(GUESS).reset(seed=3)[0]
-    late = client.post("/v1/batch", {"requests": [{**requests[0], "id": "x"}], "timeout": 0.01}).data["responses"][0]
+    released = tmp_path / "released"
+    request = {**requests[0], "action": f"wait {released}", "id": "x"}
+    late = client.post("/v1/batch", {"requests": [request], "timeout": 0.01}).data["responses"][0]
     assert late["error"]["code"] == "not_yet"
-    assert play.step("sleep 0.1", id="x").status == 200
+    released.touch()
+    assert play.step(f"wait {released}", id="x").status == 200
     other.close()
 
 
-def test_websocket_serves_many_sessions(server: Server) -> None:
+def test_websocket_serves_many_sessions(server: Server, tmp_path: Path) -> None:
+    released = tmp_path / "released"
     with connect(f"ws{server.url[4:]}/v1/ws", max_size=None) as ws:
 
         def send(*requests: dict[str, Any], packed: bool = False) -> dict[str, Any]:
@@ -255,7 +264,7 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
                 ws.send(msgspec.json.encode(list(requests)).decode())
             responses: dict[str, Any] = {}
             while len(responses) < len(requests):
-                message = ws.recv(timeout=30)
+                message = ws.recv(timeout=120)
                 assert isinstance(message, bytes) is packed
                 data = (msgspec.msgpack if packed else msgspec.json).decode(message)
                 for response in data if isinstance(data, list) else [data]:
@@ -265,10 +274,12 @@ def test_websocket_serves_many_sessions(server: Server) -> None:
         created = send(*({"op": "create", "env": TRICKY, "id": f"{i}"} for i in range(20)))
         sessions = [created[f"{i}"]["session"] for i in range(20)]
         send(*({"op": "reset", "session": session, "seed": 1, "id": session} for session in sessions))
-        slow = {"op": "step", "session": sessions[0], "action": "sleep 0.3", "id": "slow", "timeout": 0.1}
+        action = f"wait {released}"
+        slow = {"op": "step", "session": sessions[0], "action": action, "id": "slow", "timeout": 0.1}
         both = send(slow, {"op": "step", "session": sessions[1], "action": "a", "id": "quick"})
         assert both["quick"]["observation"] == "a"
         assert both["slow"]["code"] == "not_yet"
+        released.touch()
         assert send({**slow, "timeout": 30})["slow"]["info"]["count"] == 1
         big = send({"op": "step", "session": sessions[2], "action": "image 1", "id": "p"}, packed=True)["p"]
         assert len(big["observation"][1]["image"]) == MEGABYTE

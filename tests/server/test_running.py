@@ -21,11 +21,12 @@ from tests.server.servers import GUESS, JSON, MSGPACK, BackgroundCall, SessionCl
 
 def test_draining(tmp_path: Path) -> None:
     """Check that new sessions are refused, open ones continue, and the server exits after the last one."""
-    with serving(workers=2, drain=30.0) as server, server.client() as client, server.client() as other:
+    with serving(workers=2, drain=300.0) as server, server.client() as client, server.client() as other:
+        released = tmp_path / "released"
         children = server.workers()
         play = client.open()
         play.reset(seed=1)
-        slow = BackgroundCall(lambda: SessionClient(other, play.session).step("sleep 0.7"))
+        slow = BackgroundCall(lambda: SessionClient(other, play.session).step(f"wait {released}"))
         until(lambda: play.status().data["busy"])
         server.process.send_signal(signal.SIGTERM)
         until(lambda: client.get("/ready").status == 503)
@@ -38,12 +39,13 @@ def test_draining(tmp_path: Path) -> None:
                 raise AssertionError("the connection was accepted")
         except InvalidStatus as err:
             assert err.response.status_code == 503
+        released.touch()
         assert slow.result().data["info"]["count"] == 1
         assert play.fork().code == "draining"
         assert play.step("a").data["info"]["count"] == 2
         assert server.process.poll() is None
         play.close()
-        assert server.process.wait(30) == 0
+        assert server.process.wait(120) == 0
         gone, alive = psutil.wait_procs(children, timeout=120)
         assert (len(gone), alive) == (2, [])
         events = [line["event"] for line in server.lines]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import time
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection
 from websockets.sync.client import connect as connect_socket
 
 from tests.server.malformed.bad_requests import ANN, BAD_JSON, BAD_MSGPACK, LIMIT, MEGABYTE
-from tests.server.raw_http import connect, read_all, request
+from tests.server.raw_http import connect, read_all, read_head, request
 from tests.server.servers import Server, SessionClient, serving, until
 
 
@@ -58,7 +58,7 @@ def test_bad_frames(server: Server) -> None:
             with suppress(OSError):  # the server may already have disconnected
                 ws.socket.sendall(data)
             with pytest.raises(ConnectionClosed) as closed:
-                ws.recv(timeout=30)
+                ws.recv(timeout=120)
             # `rcvd` is None if the server disconnected without a close frame.
             if code is not None and closed.value.rcvd is not None:
                 assert closed.value.rcvd.code == code, name
@@ -82,7 +82,7 @@ def test_invalid_messages(server: Server) -> None:
         for message in messages:
             ws.send(message)
             kind = msgspec.json if isinstance(message, str) else msgspec.msgpack
-            assert kind.decode(ws.recv(timeout=30))["error"]["code"] == "bad_request", message[:100]
+            assert kind.decode(ws.recv(timeout=120))["error"]["code"] == "bad_request", message[:100]
         assert request(ws, {"op": "unknown", "id": "me"})["id"] == "me"
 
 
@@ -93,7 +93,7 @@ def test_a_list_with_one_bad_request(server: Server, play: SessionClient) -> Non
         ws.send(msgspec.json.encode([{**good, "id": "1"}, {"op": "eval", "id": "2"}, 3, {**good, "id": "4"}]).decode())
         responses: dict[str, Any] = {}
         while len(responses) < 4:
-            message = msgspec.json.decode(ws.recv(timeout=30))
+            message = msgspec.json.decode(ws.recv(timeout=120))
             for response in message if isinstance(message, list) else [message]:
                 responses[response.get("id", "")] = response
         assert "result" in responses["1"]
@@ -105,14 +105,15 @@ def test_a_list_with_one_bad_request(server: Server, play: SessionClient) -> Non
 def test_a_list_of_100_000_requests(server: Server, last: str) -> None:
     with open_websocket(server) as ws:
         ws.send("[" + '{"op":"status"},' * 99_999 + last + "]")
-        response = msgspec.json.decode(ws.recv(timeout=30))
+        response = msgspec.json.decode(ws.recv(timeout=120))
         assert (response["status"], response["error"]["code"]) == (413, "too_large")
 
 
-def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClient) -> None:
+def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClient, tmp_path: Path) -> None:
     """Check that the call is still executed, over HTTP and a WebSocket, with and without a closing handshake."""
     play.reset(seed=1)
-    body = b'{"action":"sleep 0.3","id":"a"}'
+    first, second = f"wait {tmp_path / 'first'}", f"wait {tmp_path / 'second'}"
+    body = msgspec.json.encode({"action": first, "id": "a"})
     head = b"POST /v1/sessions/%b/step HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %b\r\n" % (
         play.session.encode(),
         ANN.encode(),
@@ -120,17 +121,19 @@ def test_clients_that_disconnect_during_a_call(server: Server, play: SessionClie
     head += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     with connect(server) as sock:
         sock.sendall(head + body)
-        time.sleep(0.05)
+        until(lambda: play.status().data["busy"])
         # Close the connection with a TCP reset.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    assert play.step("sleep 0.3", id="a").data["info"]["count"] == 1
+    (tmp_path / "first").touch()
+    assert play.step(first, id="a").data["info"]["count"] == 1
     ws = connect_socket(f"ws{server.url[4:]}/v1/ws", additional_headers={"Authorization": f"Bearer {ANN}"}, legacy=True)
-    ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": "sleep 0.3", "id": "b"}).decode())
-    time.sleep(0.05)
+    ws.send(msgspec.json.encode({"op": "step", "session": play.session, "action": second, "id": "b"}).decode())
+    until(lambda: play.status().data["busy"])
     ws.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ws.socket.shutdown(socket.SHUT_RD)
     ws.socket.close()
-    assert play.step("sleep 0.3", id="b").data["info"]["count"] == 2
+    (tmp_path / "second").touch()
+    assert play.step(second, id="b").data["info"]["count"] == 2
 
 
 def upgrade(server: Server) -> socket.socket:
@@ -139,7 +142,7 @@ def upgrade(server: Server) -> socket.socket:
     head = "GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     head += f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'A' * 22}==\r\nAuthorization: Bearer {ANN}\r\n\r\n"
     sock.sendall(head.encode())
-    assert sock.recv(1 << 16).startswith(b"HTTP/1.1 101")
+    assert read_head(sock).startswith(b"HTTP/1.1 101")
     return sock
 
 

@@ -84,7 +84,7 @@ def impatient(*envs: str) -> Iterator[Server]:
             yield Server(process, words[1], log)
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(120)
             process.stdout.close()
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from websockets.sync.client import ClientConnection, connect
 import palestra
 from tests.server.bad_envs import TRICKY
 from tests.server.protocols.outside import impatient, openenv_command
+from tests.server.raw_http import read_head
 from tests.server.servers import Client, Reply, Server, serving, until
 
 CRAFT = "textcraft:Depth2-v0"
@@ -58,7 +60,7 @@ class SocketClient:
         self.socket.send(json.dumps({"type": kind, **({} if data is None else {"data": data}), **more}))
 
     def receive(self) -> Any:
-        return json.loads(self.socket.recv(timeout=30))
+        return json.loads(self.socket.recv(timeout=120))
 
     def request(self, kind: str, data: Any = None, **more: Any) -> Any:
         self.send(kind, data, **more)
@@ -146,7 +148,9 @@ def test_episodes_continue_over_http(server: Server) -> None:
         assert server.number("sessions") == 0
 
 
-def test_repeated_request_id_is_one_step(server: Server) -> None:
+def test_repeated_request_id_is_one_step(server: Server, tmp_path: Path) -> None:
+    released = tmp_path / "released"
+    wait = f"wait {released}"
     with server.client() as client:
         plain = HttpClient(client)
         plain.reset(seed=1)
@@ -155,12 +159,13 @@ def test_repeated_request_id_is_one_step(server: Server) -> None:
         assert plain.step("b", request_id="2").data["observation"]["text"] == "a b"
         old = plain.step("a", request_id="1")
         assert (old.status, old.data["code"]) == (409, "out_of_order")
-        late = plain.step("sleep 0.4", request_id="3", timeout_s=0.05)
+        late = plain.step(wait, request_id="3", timeout_s=0.05)
         assert (late.status, late.data["code"]) == (504, "not_yet")
         busy = plain.step("c", request_id="4")
         assert (busy.status, busy.data["code"]) == (409, "session_busy")
-        assert plain.step("sleep 0.4", request_id="3").data["observation"]["text"] == "a b sleep 0.4"
-        assert plain.step("c", request_id="4").data["observation"]["text"] == "a b sleep 0.4 c"
+        released.touch()
+        assert plain.step(wait, request_id="3").data["observation"]["text"] == f"a b {wait}"
+        assert plain.step("c", request_id="4").data["observation"]["text"] == f"a b {wait} c"
         assert plain.state()["step_count"] == 4
         client.post(f"{plain.base}/close")
 
@@ -267,15 +272,18 @@ def test_error_codes_on_the_websocket(server: Server) -> None:
     until(lambda: server.number("sessions") == 0)
 
 
-def test_late_replies_are_dropped(server: Server) -> None:
+def test_late_replies_are_dropped(server: Server, tmp_path: Path) -> None:
     """Check that a client without request ids receives only the reply to its last message."""
+    released = tmp_path / "released"
     with SocketClient(server) as talk:
         talk.request("reset", {"seed": 1})
-        talk.send("step", {"action": "sleep 0.5"})
+        talk.send("step", {"action": f"wait {released}"})
         with pytest.raises(TimeoutError):
             talk.socket.recv(timeout=0.1)
         talk.send("step", {"action": "b"})
-        assert talk.receive()["data"]["observation"]["text"] == "sleep 0.5 b"
+        assert talk.socket.ping().wait(120)  # the server has received all messages
+        released.touch()
+        assert talk.receive()["data"]["observation"]["text"] == f"wait {released} b"
         with pytest.raises(TimeoutError):
             talk.socket.recv(timeout=0.1)
         assert talk.request("state")["data"]["step_count"] == 2
@@ -313,13 +321,13 @@ def test_half_open_websocket_is_closed() -> None:
                 f"GET /openenv/{TRICKY}/ws HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\n"
                 f"Connection: Upgrade\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
             )
-            assert b"101" in silent.recv(4096).split(b"\r\n")[0]
+            assert read_head(silent).startswith(b"HTTP/1.1 101")
             text = b'{"type":"reset"}'
             mask = b"\x01\x02\x03\x04"
             silent.sendall(
                 b"\x81" + bytes([0x80 | len(text)]) + mask + bytes(c ^ mask[i % 4] for i, c in enumerate(text))
             )
-            until(lambda: server.number("sessions") == 1)
+            until(lambda: server.number("sessions_opened_total") == 1)
             until(lambda: server.number("sessions") == 0)  # the client does not respond to pings
 
 
@@ -342,7 +350,7 @@ def test_lost_session_is_reported_once(server: Server) -> None:
 
 
 def test_limits() -> None:
-    with serving(TRICKY, max_sessions=1, lease=1.0) as server, server.client() as client:
+    with serving(TRICKY, max_sessions=1, lease=4.0) as server, server.client() as client:
         plain = HttpClient(client)
         plain.reset(seed=1, episode_id="a")
         full = plain.reset(seed=1, episode_id="b")
