@@ -95,7 +95,7 @@ class InstantRunner:
     def launch(self, step: StepInput) -> Flight:
         rows = step.state_rows
         self.start(rows[:, 0], rows[:, 1 + SEED_LOW] & 0xFFFF, rows[:, 1 + SAMPLED])
-        prefilled = np.array([chunk.slot for chunk in step.chunks if chunk.samples], np.int64)
+        prefilled = step.chunks.slots[step.chunks.samples].astype(np.int64)
         tokens = np.concatenate((self.sample(prefilled), self.sample(step.decode_slots)))
         return Flight([np.stack((tokens, np.full(len(tokens), -0.5, np.float32).view(np.int32)))], None)
 

@@ -14,7 +14,7 @@ from palestra.engines.local.paged.block_manager import pages_for
 from palestra.engines.local.paged.kv_memory import KVMemory, page_bytes
 from palestra.engines.local.paged.layout import LOGPROB_TEMPERATURE, PAGE, STATE_WIDTH
 from palestra.engines.local.paged.model import PagedModel
-from palestra.engines.local.paged.runner import Chunk, PagedRunner, StepInput
+from palestra.engines.local.paged.runner import NO_CHUNKS, NO_INTS, Chunks, PagedRunner, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.engines.local.transformers_runner import eval_mode
 
@@ -114,10 +114,9 @@ def _try_step(runner: PagedRunner) -> None:
     """
     state = [0] * (1 + STATE_WIDTH)
     state[1 + LOGPROB_TEMPERATURE] = 0x3F800000  # 1.0
-    slots = np.zeros(1, np.int64)
-    runner.launch(
-        StepInput([], [], np.array([state], np.int32), [Chunk(0, 0, np.zeros(1, np.int32), True)], slots, slots)
-    ).wait()
+    slots, zero, one = np.zeros(1, np.int64), np.zeros(1, np.int32), np.ones(1, np.int32)
+    chunks = Chunks(zero, zero, one, np.ones(1, np.bool_), zero)
+    runner.launch(StepInput(NO_INTS, NO_INTS, np.array([state], np.int32), chunks, slots, slots)).wait()
 
 
 def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch.Tensor:
@@ -125,14 +124,17 @@ def forced_hidden(runner: PagedRunner, ids: Any, chunks: Sequence[int]) -> torch
     count, tokens = ids.shape
     pages = pages_for(tokens)
     device = runner.memory.device
-    indices = [slot * runner.max_pages + at for slot in range(count) for at in range(pages)]
-    update = StepInput(indices, list(range(1, len(indices) + 1)), NO_STATES, [], NO_SLOTS, NO_SLOTS)
+    rows = np.arange(count, dtype=np.int32)
+    indices = (rows[:, None] * runner.max_pages + np.arange(pages, dtype=np.int32)).ravel()
+    table_pages = np.arange(1, len(indices) + 1, dtype=np.int32)
+    update = StepInput(indices, table_pages, NO_STATES, NO_CHUNKS, NO_SLOTS, NO_SLOTS)
     runner.launch(update).wait()
     parts, start = [], 0
     for size in chunks:
-        arrays = runner.prefill_arrays(
-            [Chunk(slot, start, ids[slot, start : start + size], False) for slot in range(count)]
-        )
+        part = ids[:, start : start + size]
+        starts, counts = np.full_like(rows, start), np.full_like(rows, part.shape[1])
+        chunk = Chunks(rows, starts, counts, np.zeros(count, np.bool_), part.ravel())
+        arrays = runner.prefill_arrays(chunk)
         inputs = torch.from_numpy(np.concatenate(arrays)).to(device)
         hidden = runner.prefill_hidden(inputs, [len(array) for array in arrays])
         parts.append(hidden.view(count, -1, hidden.shape[-1]))

@@ -30,22 +30,27 @@ SMALL_PREFILL_BUCKETS = [*PREFILL_BUCKETS, 8192, 16_384, 32_768, 65_536]  # for 
 SMALL_MODEL = 100_000_000  # parameters
 
 
-class Chunk(NamedTuple):
-    """Consecutive tokens of one sequence to prefill."""
+class Chunks(NamedTuple):
+    """Tokens to prefill: consecutive tokens of several sequences, with one element per sequence."""
 
-    slot: int
-    start: int  # position of the first token
-    ids: Ints
-    samples: bool  # whether the next token is sampled after this chunk
+    slots: Ints
+    starts: Ints  # position of the first token
+    counts: Ints  # number of tokens
+    samples: NDArray[np.bool_]  # whether the next token is sampled after the chunk
+    ids: Ints  # tokens of all chunks
+
+
+NO_INTS = np.zeros(0, np.int32)
+NO_CHUNKS = Chunks(NO_INTS, NO_INTS, NO_INTS, np.zeros(0, np.bool_), NO_INTS)
 
 
 class StepInput(NamedTuple):
     """Everything that the device needs for one step."""
 
-    table_indices: Sequence[int]  # changed elements of the block tables, as slot * max_pages + index
-    table_pages: Sequence[int]
+    table_indices: Ints  # changed elements of the block tables, as slot * max_pages + index
+    table_pages: Ints
     state_rows: Ints  # one row per changed slot: the slot, then its new state
-    chunks: Sequence[Chunk]
+    chunks: Chunks
     decode_slots: NDArray[np.int64]
     decode_pages: NDArray[np.int64]  # page for the next token of each decoding slot; 0 if the page is not new
 
@@ -142,10 +147,10 @@ class PagedRunner:
         return self._launch(step)
 
     def _launch(self, step: StepInput) -> Flight:
-        if step.table_indices or len(step.state_rows):
+        if len(step.table_indices) or len(step.state_rows):
             self._update(step)
         results = [np.zeros((2, 0), np.int32)]
-        if step.chunks:
+        if len(step.chunks.slots):
             results.append(self._prefill(step.chunks))
         if len(step.decode_slots):
             results.append(self._decode(step.decode_slots, step.decode_pages))
@@ -214,10 +219,10 @@ class PagedRunner:
         chunks = _chunks_in(tokens)
         return tokens, tokens, tokens, 4 * (tokens // self._tile_tokens + chunks), chunks, chunks
 
-    def _prefill(self, chunks: Sequence[Chunk]) -> Ints:
+    def _prefill(self, chunks: Chunks) -> Ints:
         arrays = self.prefill_arrays(chunks)
         sampling = len(arrays[5])
-        at = bisect_left(self._prefill_buckets, max(len(arrays[0]), _tokens_for(len(chunks))))
+        at = bisect_left(self._prefill_buckets, max(len(arrays[0]), _tokens_for(len(chunks.slots))))
         if not self._graphed or at == len(self._prefill_buckets):
             sizes: Sequence[int] = [len(array) for array in arrays]
             np.concatenate(arrays, out=self._large_prefill.stage(sum(sizes)))
@@ -234,17 +239,14 @@ class PagedRunner:
             self._run(("prefill", self._prefill_buckets[at]), lambda: self._prefill_step(inputs, sizes))
         return self._to_host(self._prefill_results, self._prefill_out, sizes[5], sampling)
 
-    def prefill_arrays(self, chunks: Sequence[Chunk]) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
+    def prefill_arrays(self, chunks: Chunks) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints]:
         """Return the tokens' ids, positions and slots, the tiles, and the indices and slots of the last tokens."""
-        starts = np.array([chunk.start for chunk in chunks], np.int32)
-        slots = np.array([chunk.slot for chunk in chunks], np.int32)
-        count = np.array([len(chunk.ids) for chunk in chunks], np.int32)
-        samples = np.array([chunk.samples for chunk in chunks], np.bool_)
+        slots, starts, count, samples, ids = chunks
         firsts = count.cumsum(dtype=np.int32) - count
         positions = np.arange(count.sum(), dtype=np.int32) + np.repeat(starts - firsts, count)
         tiles = _tiles(slots, firsts, count, starts, self._tile_tokens)
         return (
-            np.concatenate([chunk.ids for chunk in chunks]), positions, np.repeat(slots, count), tiles.ravel(),
+            ids, positions, np.repeat(slots, count), tiles.ravel(),
             (firsts + count - 1)[samples], slots[samples],
         )  # fmt: skip
 

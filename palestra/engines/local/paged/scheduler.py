@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from palestra.engines.local.generation_request import GenerationRequest
 from palestra.engines.local.paged.block_manager import BlockManager, Prefix, pages_for
 from palestra.engines.local.paged.layout import PAGE
-from palestra.engines.local.paged.runner import Chunk, Flight, PagedRunner, StepInput
-from palestra.engines.local.paged.sequences import PAGE_BYTES, Prefill, RunningSequence, state_rows
+from palestra.engines.local.paged.runner import Flight, PagedRunner, StepInput
+from palestra.engines.local.paged.sequences import PAGE_BYTES, Prefill, RunningSequence, state_rows, table_updates
 from palestra.engines.local.paged.token_buffer import TokenBuffer
 from palestra.engines.local.scheduler import EngineStats
 from palestra.errors import EngineFailed
@@ -67,7 +67,6 @@ class PagedScheduler:
         self._generation = np.zeros(max_running, np.int64)
         self._launched: _Launched | None = None
         self._finished: list[GenerationRequest] = []
-        self._table_updates: tuple[list[int], list[int]] = ([], [])
         self._any_cancelled = False
         self._idle_since: float | None = None
         self._deferred = 0
@@ -199,31 +198,32 @@ class PagedScheduler:
         self._grow_decoding()
         prefill = Prefill(self._prefill_budget)
         self._prefilling = [each for each in self._prefilling if not self._add_chunk(each, prefill)]
-        self._admit(version, prefill)
+        started = self._admit(version, prefill)
         ending = [each.slot for each in prefill.sampling]
         self._length[ending] = [each.count + 1 for each in prefill.sampling]
         decoding = self._decoding_slots()  # includes the slots whose prefill ends in this step
-        if not prefill.chunks and not len(decoding):
+        computed = self._prefill_budget - prefill.budget + len(decoding)
+        if not computed:
             return None
-        states = state_rows(prefill.sampling)
-        step = StepInput(*self._table_updates, states, prefill.chunks, decoding, self._new_page[decoding])
-        self._table_updates = ([], [])
+        tables, states = table_updates(started, self.runner.max_pages), state_rows(prefill.sampling)
+        step = StepInput(*tables, states, prefill.chunks(), decoding, self._new_page[decoding])
         self._new_page[:] = 0
         flight = self.runner.launch(step)
         self._length[decoding] += 1
         slots = np.concatenate((np.array(ending, np.int64), decoding))
         self.stats.steps += 1
-        self.stats.computed += self._prefill_budget - prefill.budget + len(decoding)
+        self.stats.computed += computed
+        self.stats.evicted = self.blocks.evicted
         return _Launched(flight, slots, len(ending), self._generation[slots])
 
-    def _admit(self, version: int, prefill: Prefill) -> None:
-        """Start waiting requests in order of arrival while there is room."""
+    def _admit(self, version: int, prefill: Prefill) -> list[RunningSequence]:
+        """Start waiting requests in order of arrival while there is room, and return them."""
+        started: list[RunningSequence] = []
         decoding = len(self._sequences) - len(self._prefilling)
         if self._waiting and len(self._waiting) < decoding // FEW_PROMPTS and self._deferred < MAX_DEFERRED:
             self._deferred += 1
-            return
+            return started
         self._deferred = 0
-        started: list[RunningSequence] = []
         try:
             self._start_waiting(version, prefill, started)
         finally:
@@ -232,6 +232,7 @@ class PagedScheduler:
                 self._max_length[slots] = [request.max_length for request in requests]
                 self._page_count[slots] = [len(each.pages) for each in started]
                 self._tokens.start(slots, requests, [each.count for each in started])
+        return started
 
     def _start_waiting(self, version: int, prefill: Prefill, started: list[RunningSequence]) -> None:
         while self._waiting and self._free_slots and prefill.budget > 0:
@@ -252,7 +253,6 @@ class PagedScheduler:
             sequence = RunningSequence(self._waiting.popleft(), self._free_slots.pop(), ids, pages, new, content)
             started.append(sequence)
             self._sequences[sequence.slot] = sequence
-            self._set_pages(sequence)
             own = 0 if known is None else min(known.tokens, sequence.computed)
             self.stats.reused += own
             self.stats.shared += sequence.computed - own
@@ -262,22 +262,13 @@ class PagedScheduler:
                 self._prefilling.append(sequence)
 
     def _add_chunk(self, sequence: RunningSequence, prefill: Prefill) -> bool:
-        """Prefill as much of a sequence as the budget allows; return whether its prefill ends in this step.
+        """Prefill as much of a sequence as possible; return whether its prefill ends in this step.
 
         Its full pages are shared from now on.
         """
-        start, end = sequence.computed, sequence.count
-        stop = min(end, start + prefill.budget)
-        if stop == start:
-            return False
-        ids = np.frombuffer(sequence.ids, np.int32, stop - start, 4 * start)
-        prefill.chunks.append(Chunk(sequence.slot, start, ids, stop == end))
-        prefill.budget -= stop - start
-        sequence.computed = stop
-        self._register(sequence, stop)
-        if stop == end:
-            prefill.sampling.append(sequence)
-        return stop == end
+        ends = prefill.add(sequence)
+        self._register(sequence, sequence.computed)
+        return ends
 
     def _decoding_slots(self) -> NDArray[np.int64]:
         return np.flatnonzero((self._length > 0) & (self._length < self._max_length))
@@ -310,26 +301,14 @@ class PagedScheduler:
         self.stats.preempted += 1
 
     def _allocate(self, count: int) -> list[int] | None:
-        pages = self._take_pages(count)
+        """Allocate pages, if necessary those of idle conversations."""
+        while (pages := self.blocks.allocate(count)) is None and self._conversations:
+            self.forget(next(iter(self._conversations)))
         if pages and not self.runner.memory.grow(max(pages) + 1):
             self.blocks.release(pages)
             self.blocks.limit(self.runner.memory.mapped_pages)
-            pages = self._take_pages(count)
-        self.stats.evicted = self.blocks.evicted
+            return self._allocate(count)
         return pages
-
-    def _take_pages(self, count: int) -> list[int] | None:
-        """Allocate pages, if necessary those of idle conversations."""
-        while count > self.blocks.free_pages and self._conversations:
-            self.forget(next(iter(self._conversations)))
-        return self.blocks.allocate(count)
-
-    def _set_pages(self, sequence: RunningSequence) -> None:
-        """Write a new sequence's pages to the device's block tables in the next step."""
-        indices, pages = self._table_updates
-        base = sequence.slot * self.runner.max_pages
-        indices.extend(range(base, base + len(sequence.pages)))
-        pages.extend(sequence.pages)
 
     # Results
 
@@ -413,7 +392,6 @@ class PagedScheduler:
     def _fail(self, reason: str) -> None:
         """Fail all running requests and forget the cache, whose content after an exception is undefined."""
         self._launched = None
-        self._table_updates = ([], [])
         sequences = list(self._sequences.values())
         self._remove(sequences, keep=False)
         for sequence in sequences:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from palestra.engines.local.paged.layout import (
     TOP_K,
     TOP_P,
 )  # fmt: skip
-from palestra.engines.local.paged.runner import Chunk
+from palestra.engines.local.paged.runner import NO_CHUNKS, NO_INTS, Chunks, Ints
 
 PAGE_BYTES = 4 * PAGE  # bytes of a page's token ids
 
@@ -48,12 +49,45 @@ class RunningSequence:
 
 
 class Prefill:
-    """Chunks to prefill in one step, with at most `budget` tokens."""
+    """Tokens to prefill in one step, at most `budget`."""
 
     def __init__(self, budget: int) -> None:
         self.budget = budget  # remaining tokens
-        self.chunks: list[Chunk] = []
         self.sampling: list[RunningSequence] = []  # sequences whose prefill ends in this step
+        self._rows: list[tuple[int, int, int, bool]] = []
+        self._ids: list[bytes] = []
+
+    def add(self, sequence: RunningSequence) -> bool:
+        """Add as many tokens of a sequence as possible; return whether its prefill ends in this step."""
+        start, end = sequence.computed, sequence.count
+        stop = min(end, start + self.budget)
+        if stop == start:
+            return False
+        self._rows.append((sequence.slot, start, stop - start, stop == end))
+        self._ids.append(sequence.ids[4 * start : 4 * stop])
+        self.budget -= stop - start
+        sequence.computed = stop
+        if stop == end:
+            self.sampling.append(sequence)
+        return stop == end
+
+    def chunks(self) -> Chunks:
+        if not self._rows:
+            return NO_CHUNKS
+        rows = np.array(self._rows, np.int32)
+        slots, starts, counts, samples = np.ascontiguousarray(rows.T)
+        return Chunks(slots, starts, counts, samples != 0, np.frombuffer(b"".join(self._ids), np.int32))
+
+
+def table_updates(sequences: Sequence[RunningSequence], max_pages: int) -> tuple[Ints, Ints]:
+    """Return the elements of the block tables that change because sequences start, and their pages."""
+    if not sequences:
+        return NO_INTS, NO_INTS
+    counts = np.array([len(sequence.pages) for sequence in sequences], np.int64)
+    bases = np.array([sequence.slot for sequence in sequences], np.int64) * max_pages
+    indices = np.repeat(bases - (counts.cumsum() - counts), counts) + np.arange(counts.sum())
+    pages = chain.from_iterable([sequence.pages for sequence in sequences])
+    return indices.astype(np.int32), np.fromiter(pages, np.int32, len(indices))
 
 
 def state_rows(sequences: Sequence[RunningSequence]) -> NDArray[np.int32]:
