@@ -163,24 +163,30 @@ def _execute(argv: Sequence[str], words: Sequence[str], parser: argparse.Argumen
         sys.stdout.flush()
         return code
     except UsageError as err:
-        print(f"palestra: {err}", file=sys.stderr)
+        _print_error(str(err))
         return EXIT_USAGE
     except (ConformanceError, TrainingDiverged) as err:
-        print(f"palestra: {err}", file=sys.stderr)
+        _print_error(str(err))
         return EXIT_FAILED
     except InfrastructureError as err:
-        print(f"palestra: {err.boundary} failed: {err}", file=sys.stderr)
+        _print_error(f"{err.boundary} failed: {err}")
         return EXIT_INFRASTRUCTURE
     except SystemExit as err:
         if err.code:
             raise
         # No verb calls sys.exit(0), so an environment, tool or agent did, before the verb had finished.
-        print("palestra: an environment or plug-in called sys.exit() before the command had finished", file=sys.stderr)
+        _print_error("an environment or plug-in called sys.exit() before the command had finished")
         return EXIT_FAILED
     except BrokenPipeError:
         # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+
+
+def _print_error(text: str) -> None:
+    from palestra.cli.terminal import fitted
+
+    print(fitted(f"palestra: {text}", stream=sys.stderr), file=sys.stderr)
 
 
 def entry_point() -> NoReturn:

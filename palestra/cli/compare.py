@@ -7,7 +7,7 @@ import json
 import sys
 
 from palestra.cli import EXIT_FAILED, EXIT_OK
-from palestra.cli.terminal import line_width
+from palestra.cli.terminal import fitted, line_width
 from palestra.progress import phase
 
 _EPILOG = """\
@@ -57,8 +57,10 @@ def run(args: argparse.Namespace) -> int:
     failed = args.fail_below is not None and difference < args.fail_below
     if args.json:
         print(json.dumps({**comparison, "fail_below": args.fail_below, "failed": failed}, indent=2))
+    elif args.markdown:
+        print(as_text(comparison, as_markdown=True))
     else:
-        print(as_text(comparison, as_markdown=args.markdown, width=line_width()))
+        print(fitted(as_text(comparison, width=line_width())))
     if failed:
         sys.stdout.flush()
         print(f"palestra: the difference is {difference:+.4f}, below {args.fail_below:+g}", file=sys.stderr)

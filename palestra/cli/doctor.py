@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 
 from palestra.cli import doctor_model
+from palestra.cli.terminal import fitted
 from palestra.optional import install_command
 from palestra.progress import phase
 
@@ -49,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     extras = list(_extras())
     width = max(len(feature) for feature in (*_CHECKS, *(finding.feature for finding in extras)))
     for finding in examine():
-        print(f"{_MARKS[finding.state]:<4}  {finding.feature:<{width}}  {finding.detail}")
+        line = f"{_MARKS[finding.state]:<4}  {finding.feature:<{width}}  {finding.detail}"
+        print(fitted(line, indent=width + 8))
         if finding.fix:
             print(f"{'':<4}  {'':<{width}}  -> {finding.fix}")
         sys.stdout.flush()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from itertools import groupby
 from textwrap import shorten
 
 from palestra.cli.env_options import add_import, expand_names, is_pattern
+from palestra.cli.terminal import fitted, line_width
 from palestra.errors import UnknownEnv
 from palestra.registry import list_envs, resolve_spec
 from palestra.spec import RATES_REASONS, EnvSpec
@@ -35,7 +34,8 @@ FAMILIES = {  # family -> one line for the overview
     "webarena": "WebArena's tasks, on its sites, which you have to run (needs Chromium)",
 }
 PLAYERS = ("expert", "random", "echo", "constant")
-MIN_TASK = 20  # characters for the description of a task in a narrow terminal
+MIN_TASK = 20  # characters for the description of a task in a narrow terminal, which shows fewer rates instead
+MIN_WORDS = 8  # characters below which a description is omitted
 _REASONS = {
     "few_answers": "the task has few possible answers, so players without skill solve many episodes.",
     "easy_by_design": "the task is meant to be easy, so players without skill solve many episodes.",
@@ -72,10 +72,14 @@ def run(args: argparse.Namespace) -> int:
 def _find(names: Sequence[str]) -> list[EnvSpec]:
     """Return the environments that match `names`.
 
-    Ids and patterns select environments; all other names are search words, which must all occur in the id or summary.
+    Ids and patterns select environments; all other names, including the start of an id such as game:Sudoku, are search
+    words, which must all occur in the id or summary.
     """
-    words = [name.lower() for name in names if ":" not in name and not is_pattern(name)]
-    selected = [name for name in names if ":" in name or is_pattern(name)]
+    ids = [env_id.lower() for env_id in list_envs()]
+    starts = {name for name in names if ":" in name and any(env_id.startswith(name.lower()) for env_id in ids)}
+    starts -= {name for name in starts if name.lower() in ids or is_pattern(name)}
+    words = [name.lower() for name in names if name in starts or not (":" in name or is_pattern(name))]
+    selected = [name for name in names if name not in starts and (":" in name or is_pattern(name))]
     specs = [resolve_spec(name) for name in expand_names(selected)]
     matches = [spec for spec in specs if all(word in f"{spec.id} {spec.summary}".lower() for word in words)]
     if not matches:
@@ -93,16 +97,21 @@ def _print_families() -> None:
     width = max(map(len, families)) + 1
     for family, names in families.items():
         text = FAMILIES.get(family) or resolve_spec(names[0]).summary
-        print(f"{family + ':':<{width}}  {len(names):>5}  {text}")
+        print(fitted(f"{family + ':':<{width}}  {len(names):>5}  {text}", indent=width + 9))
     count = sum(map(len, families.values()))
-    print(f"\n{count} environments in {len(families)} families. List one family with `palestra envs game:`,")
-    print("search with `palestra envs sudoku`, and list everything with `palestra envs --all`.")
+    print(
+        fitted(
+            f"\n{count} environments in {len(families)} families. List one family with `palestra envs game:`,\n"
+            "search with `palestra envs sudoku`, and list everything with `palestra envs --all`."
+        )
+    )
 
 
 def _print_table(specs: Sequence[EnvSpec]) -> None:
     width = max(len(spec.id) for spec in specs)
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    players = PLAYERS if not columns or width + 10 + 10 * len(PLAYERS) + MIN_TASK <= columns else PLAYERS[:2]
+    columns = line_width() or 0
+    room = columns - width - 12 - MIN_TASK if columns else 10 * len(PLAYERS)
+    players = PLAYERS if room >= 10 * len(PLAYERS) else PLAYERS[:2] if room >= 20 else ()
     for family, group in groupby(specs, key=lambda spec: spec.parts.family):
         members = list(group)
         print(f"{family} ({len(members)})")
@@ -112,17 +121,20 @@ def _print_table(specs: Sequence[EnvSpec]) -> None:
             rates = "".join(f"  {_rate(getattr(spec, f'{player}_success')):>8}" for player in players)
             line = f"  {spec.id:<{width}}  {_turns(spec):>6}{rates}  "
             task = f"{spec.summary}{_labels(spec)}"
-            print(line + (shorten(task, max(MIN_TASK, columns - len(line)), placeholder=" ...") if columns else task))
+            if columns:
+                left = columns - len(line)
+                task = shorten(task, left, placeholder=" ...") if left >= MIN_WORDS else ""
+            print(line + task)
         print()
-    print("expert, random: success rates of the reference solver and of the random player.")
+    notes = ["expert, random: success rates of the reference solver and of the random player."] if players else []
     if len(players) > 2:
-        print("echo, constant: success rates of replies that copy a part of the prompt or are always the same.")
-    for reason in RATES_REASONS:
-        if any(spec.rates_reason == reason for spec in specs):
-            print(f"[{reason}]: {_REASONS[reason]}")
+        notes.append("echo, constant: success rates of replies that copy a part of the prompt or are always the same.")
+    given = {spec.rates_reason for spec in specs}
+    notes += [f"[{reason}]: {_REASONS[reason]}" for reason in RATES_REASONS if reason in given]
     if any(spec.needs_data for spec in specs):
-        print("[data]: needs a dataset, which is downloaded, or read from a file with --set path=FILE.")
-    print("Play an environment with `palestra play ENV`; test it with `palestra check ENV`.")
+        notes.append("[data]: needs a dataset, which is downloaded, or read from a file with --set path=FILE.")
+    notes.append("Play an environment with `palestra play ENV`; test it with `palestra check ENV`.")
+    print(fitted("\n".join(notes)))
 
 
 def _labels(spec: EnvSpec) -> str:

@@ -17,7 +17,7 @@ from palestra.cli.env_options import (
 )
 from palestra.cli.eval_options import SAMPLING, add_arguments
 from palestra.cli.options import given_options, quiet_libraries
-from palestra.cli.terminal import line_width
+from palestra.cli.terminal import fitted, line_width
 from palestra.concurrency import run_sync
 from palestra.errors import BadValue
 from palestra.optional import require
@@ -222,10 +222,11 @@ def _print_evaluation(args: argparse.Namespace, evaluation: Evaluation) -> None:
             print(markdown(*published.cells(table["published"])), end="\n\n")
             print("\n".join(f"- {line}" for line in published.notes(table["published"])))
     elif not args.quiet:
-        print(table_text(table, line_width()))
+        print(fitted(table_text(table, line_width())))
         running = evaluation.summary["running"]
         seconds = f"{running['wall_seconds']:.1f} s in total, {running['seconds_per_episode']:.2f} s per episode"
-        print(f"\nplayed {evaluation.played} episodes: {seconds}. report: {page}")
+        plural = "" if evaluation.played == 1 else "s"
+        print(fitted(f"\nplayed {evaluation.played} episode{plural}: {seconds}. report: {page}"))
     if evaluation.stopped is not None:
         print(f"palestra: stopped early: {evaluation.stopped}", file=sys.stderr)
 
@@ -275,5 +276,5 @@ def _list_suites() -> int:
         data_sets = sum(entry.every_task for entry in suite.entries)
         more = f" and every row of {data_sets} datasets" if data_sets else ""
         size = f"{len(suite.entries):>3} environments, {suite.episodes:>5} episodes{more}"
-        print(f"suite:{name:<12} {size}  {suite.summary}")
+        print(fitted(f"suite:{name:<12} {size}  {suite.summary}", indent=19))
     return EXIT_OK

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import sys
-import textwrap
 from contextlib import suppress
 
 from palestra.cli.env_options import (
@@ -18,6 +16,7 @@ from palestra.cli.env_options import (
     add_tools_and_wrappers,
     env_factory,
 )
+from palestra.cli.terminal import fitted
 from palestra.core import Env
 from palestra.errors import BadValue
 from palestra.parsing import boxed, last_boxed
@@ -183,14 +182,9 @@ def _help(env: Env) -> str:
 
 def _show(text: str, style: str = "") -> None:
     """Print a text; in a terminal, wrap lines that are longer than its width, and color them."""
-    if not sys.stdout.isatty():
-        print(text)
-        return
-    width = max(20, shutil.get_terminal_size().columns - 1)
-    lines = [textwrap.wrap(line, width) if len(line) > width else [line] for line in text.split("\n")]
-    text = "\n".join(part for wrapped in lines for part in wrapped)
-    plain = not style or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    print(text if plain else f"\x1b[{style}m{text}\x1b[0m")
+    text = fitted(text)
+    colored = style and sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(f"\x1b[{style}m{text}\x1b[0m" if colored else text)
 
 
 def _example(env: Env) -> str:

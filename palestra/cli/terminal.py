@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
 from palestra import progress
@@ -49,9 +50,30 @@ def line_shown(text: str, stream: TextIO | None = None) -> Iterator[None]:
         stream.flush()
 
 
-def line_width() -> int | None:
-    """Return the number of characters per line on standard output, or None if it is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def line_width(stream: TextIO | None = None) -> int | None:
+    """Return the number of characters per line on `stream` (default: standard output), or None if not a terminal."""
+    return shutil.get_terminal_size().columns if (stream or sys.stdout).isatty() else None
+
+
+def fitted(text: str, *, indent: int | None = None, stream: TextIO | None = None) -> str:
+    """Wrap lines that are longer than the terminal at spaces; return other output unchanged.
+
+    Added lines are indented by `indent` spaces (default: two more than the wrapped line, if that is indented).
+    `stream` is where the text will be printed (default: standard output).
+    """
+    width = line_width(stream)
+    if width is None:
+        return text
+    width = max(20, width)
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= width:
+            lines.append(line)
+        else:
+            start = len(line) - len(line.lstrip())
+            added = min(width // 2, (start + 2 if start else 0) if indent is None else indent)
+            lines += wrap(line, width, subsequent_indent=" " * added, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 class Lines:

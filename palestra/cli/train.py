@@ -365,10 +365,14 @@ def _summary(done: TrainingRun, folder: Path) -> dict[str, Any]:
 
 def _result(done: TrainingRun, folder: Path) -> str:
     if done.first_success is None or done.last_success is None:
-        return f"{folder}: done"
-    final = console.describe_final(done.rows)
-    lines = [f"{folder}: success {done.first_success:.1%} -> {done.last_success:.1%}", *([final] if final else [])]
-    lines += [_why_ended(done), "", "next:", *(f"  {command}" for command in _next_commands(done, folder))]
+        lines = [f"{folder}: done"]
+    else:
+        final = console.describe_final(done.rows)
+        lines = [f"{folder}: success {done.first_success:.1%} -> {done.last_success:.1%}", *([final] if final else [])]
+    if not done.rows:
+        return lines[0]
+    lines = [terminal.fitted(line) for line in [*lines, _why_ended(done)]]
+    lines += ["", "next:", *(f"  {command}" for command in _next_commands(done, folder))]
     return "\n".join(lines)
 
 

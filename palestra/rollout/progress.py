@@ -6,7 +6,6 @@ import sys
 from time import monotonic
 from typing import TextIO
 
-from palestra.conformance.rates import Rate
 from palestra.progress import Phase
 from palestra.rollout.types import Trajectory
 
@@ -53,9 +52,7 @@ class Progress:
         seconds = max(monotonic() - self.started, 1e-9)
         parts = []
         if self.finished:
-            rate = Rate(self.solved, self.finished)
-            low, high = rate.interval()
-            parts.append(f"success {rate.value:.1%} ({low:.1%} to {high:.1%})")
+            parts.append(f"success {self.solved / self.finished:.1%}")
         if self.tokens:
             parts.append(f"{self.tokens / seconds:,.0f} tokens/s")
         parts.append(f"{self.finished / seconds:,.1f} episodes/s")

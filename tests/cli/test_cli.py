@@ -68,6 +68,8 @@ def test_envs_by_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["envs", "SUDOKU", "grid", "--json"]) == 0
     found = [spec["id"] for spec in json.loads(capsys.readouterr().out)]
     assert found == [f"game:Sudoku-v0-{level}" for level in ("easy", "hard", "random")]
+    assert main(["envs", "game:sudoku", "--json"]) == 0
+    assert [spec["id"] for spec in json.loads(capsys.readouterr().out)] == found
     assert main(["envs", "sudoko"]) == 2
     assert "Did you mean Sudoku?" in capsys.readouterr().err
 

@@ -129,6 +129,19 @@ def test_play_wraps_and_colors_its_own_lines_in_a_terminal(monkeypatch: pytest.M
     assert max(map(len, lines)) <= 40
 
 
+@pytest.mark.parametrize("args", [["envs"], ["envs", "game:sudoku"], ["eval", "--suites"], ["envs", "game:Sudokku"]])
+def test_listings_and_errors_fit_the_terminal(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parent, child = pty.openpty()
+    monkeypatch.setenv("COLUMNS", "60")
+    with os.fdopen(child, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", terminal)
+        patch.setattr(sys, "stderr", terminal)
+        main(args)
+    lines = read_to_end(parent).decode().rpartition("\r ")[2].splitlines()  # without the line that is shown at first
+    assert any("udoku" in line or "needs Java" in line for line in lines)
+    assert max(map(len, lines)) <= 60
+
+
 class Terminal:
     """Command in a pseudo-terminal."""
 

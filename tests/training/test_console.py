@@ -58,8 +58,8 @@ def test_the_block_shows_progress_metrics_and_remaining_time() -> None:
     text = "\n".join(console.format_block(ROWS, CONFIG, 110))
     assert "game:GuessTheNumber-v0-easy  rebn  default:0.1M" in text
     assert "step 10/20 ━━━━━━──────" in text
-    assert re.search(r"training +50\.0% \[40\.0, 60\.0\] +▅{10}", text)
-    assert re.search(r"evaluated +85\.0% \[75\.0, 95\.0\] +▃▅▇ +30\.0% before, best 85\.0%", text)
+    assert re.search(r"training +50\.0% \(40\.0% to 60\.0%\) +▅{10}", text)
+    assert re.search(r"evaluated +85\.0% \(75\.0% to 95\.0%\) +▃▅▇ +30\.0% before, best 85\.0%", text)
     assert "entropy 0.70" in text
     assert "speed     sampled 12.3k tokens/s" in text
     assert "sampling 23%, learning 68%, evaluating 9%" in text  # percentages of 10 * 4 + 2 * 2 seconds
@@ -105,10 +105,10 @@ def test_the_block_fits_the_terminal(count: int, width: int) -> None:
 
 
 def test_log_lines() -> None:
-    assert console.format_row(ROWS[0], 20) == "before training: success 30.0% [20.0, 40.0] on held-out tasks"
+    assert console.format_row(ROWS[0], 20) == "before training: success 30.0% (20.0% to 40.0%) on held-out tasks"
     assert console.format_row(ROWS[5], 20, left=65) == (
-        "step 5/20, success 50.0% [40.0, 60.0], return 0.250, turns 3.0, entropy 0.70, "
-        "evaluated 60.0% [50.0, 70.0], 1.0+3.0+2.0 s, about 1:05 left"
+        "step 5/20, success 50.0% (40.0% to 60.0%), return 0.250, turns 3.0, entropy 0.70, "
+        "evaluated 60.0% (50.0% to 70.0%), 1.0+3.0+2.0 s, about 1:05 left"
     )
 
 

@@ -198,7 +198,7 @@ def format_block(rows: Sequence[Row], config: Mapping[str, Any], width: int = 80
     played = [row for row in trained if "success" in row]
     if played:
         curve = sparkline([row["success"] for row in played], SPARK)
-        lines.append(f"training  {_rate(played[-1], 'success'):<21} {curve}")
+        lines.append(f"training  {_rate(played[-1], 'success'):<25} {curve}")
     if evaluations:
         lines.append(_evaluated(evaluations))
     if trained:
@@ -312,7 +312,7 @@ def describe_final(rows: Sequence[Row]) -> str | None:
 
 def _evaluated(evaluations: Sequence[Row]) -> str:
     curve = sparkline([row["eval_success"] for row in evaluations], SPARK)
-    text = f"evaluated {_rate(evaluations[-1], 'eval_success'):<21} {curve}"
+    text = f"evaluated {_rate(evaluations[-1], 'eval_success'):<25} {curve}"
     if len(evaluations) > 1:
         best = max(evaluations, key=lambda row: float(row["eval_success"]))
         start = f"{evaluations[0]['eval_success']:.1%} " + ("before" if evaluations[0]["step"] < 0 else "at first")
@@ -370,7 +370,7 @@ def _phases(rows: Sequence[Row]) -> list[str]:
 
 def _rate(row: Row, key: str) -> str:
     low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    interval = "" if low is None or high is None else f" [{low * 100:.1f}, {high * 100:.1f}]"
+    interval = "" if low is None or high is None else f" ({low:.1%} to {high:.1%})"
     return f"{row[key]:.1%}{interval}"
 
 
