@@ -75,18 +75,22 @@ def text(rng: random.Random, length: int, vocabulary: int = VOCABULARY) -> list[
 
 
 @torch.no_grad()
-def forced(model: Any, prompt: list[int], ids: list[int]) -> list[float]:
-    """Return the log-probability of each id, computed in one forward pass without a cache."""
-    logits = model(input_ids=torch.tensor([prompt + ids], device=model.device), use_cache=False).logits[0]
-    after = logits[len(prompt) - 1 : -1].float().log_softmax(-1)
-    logprobs: list[float] = after.gather(1, torch.tensor(ids, device=model.device)[:, None])[:, 0].tolist()
-    return logprobs
+def error(model: Any, *replies: Completion) -> float:
+    """Return the maximum absolute difference between the replies' log-probabilities and the model's.
 
-
-def error(model: Any, reply: Completion) -> float:
-    """Return the maximum absolute difference between the reply's log-probabilities and the model's."""
-    assert len(reply.ids) == len(reply.logprobs) > 0
-    return max(abs(a - b) for a, b in zip(reply.logprobs, forced(model, reply.prompt_ids, reply.ids), strict=True))
+    The model computes all replies in one forward pass without a cache. Padding follows each sequence, where causal
+    attention ignores it.
+    """
+    sequences = [torch.tensor(reply.prompt_ids + reply.ids) for reply in replies]
+    ids = torch.nn.utils.rnn.pad_sequence(sequences, batch_first=True).to(model.device)
+    logprobs = model(input_ids=ids, use_cache=False).logits[:, :-1].float().log_softmax(-1)
+    expected = logprobs.gather(2, ids[:, 1:, None])[:, :, 0].tolist()
+    errors = []
+    for reply, row in zip(replies, expected, strict=True):
+        assert len(reply.ids) == len(reply.logprobs) > 0
+        start = len(reply.prompt_ids) - 1
+        errors += [abs(a - b) for a, b in zip(reply.logprobs, row[start : start + len(reply.ids)], strict=True)]
+    return torch.tensor(errors).max().item()  # NaN if a log-probability is NaN
 
 
 class Twice(torch.nn.Module):

@@ -19,6 +19,7 @@ from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.engines.local.transformers_runner import eval_mode
 
 CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # the chunks are prefilled, the rest is decoded
+CHECK_LOGITS = 1 << 24  # maximum number of logits per forward pass in the check, which limits its memory
 MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02  # mean KL divergence from the model, in nats per token
 NO_SLOTS = np.zeros(0, np.int64)
 NO_STATES = np.zeros((0, 1 + STATE_WIDTH), np.int32)
@@ -89,8 +90,9 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
     with eval_mode(model):
         hidden = forced_hidden(runner, ids.numpy().astype(np.int32), CHECK_CHUNKS)
         total = torch.zeros((), device=device)
-        for sequence, states in zip(ids.to(device), hidden, strict=True):
-            expected = model(input_ids=sequence[None], use_cache=False).logits[0].float().log_softmax(-1)
+        together = max(1, CHECK_LOGITS // (tokens * vocabulary))
+        for sequences, states in zip(ids.to(device).split(together), hidden.split(together), strict=True):
+            expected = model(input_ids=sequences, use_cache=False).logits.float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
     kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
