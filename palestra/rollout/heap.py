@@ -15,6 +15,9 @@ _lock = threading.Lock()
 _users = 0  # number of `frozen_heap` blocks that are active
 _previous: tuple[int, int, int] = gc.get_threshold()  # garbage collection thresholds before the first block
 _frozen = False  # whether an active block froze the heap
+# Whether the process has called `gc.freeze` itself. This is remembered, because Python counts the frozen objects one by
+# one, which takes 50 ms for the modules of a training process, more than a rollout of short episodes.
+_frozen_by_process = False
 
 # Number of new objects after which Python looks for garbage among them (by default 700), and number of such collections
 # after which it also scans older objects (by default 10). A step with 1,024 short episodes creates about 200,000
@@ -28,9 +31,9 @@ def frozen_heap() -> Iterator[None]:
     """Inside the block, collect garbage less often and only among new objects; blocks may be nested.
 
     Objects that are no longer used are freed as usual, unless they are part of reference cycles. If the process has
-    called `gc.freeze` itself, collections are only less frequent.
+    called `gc.freeze` itself before a block, collections are only less frequent in all later blocks.
     """
-    global _users, _previous, _frozen
+    global _users, _previous, _frozen, _frozen_by_process
     with _lock:
         _users += 1
         if _users == 1:
@@ -38,7 +41,8 @@ def frozen_heap() -> Iterator[None]:
             if _previous[0]:  # 0 disables the collector
                 young, middle, old = _previous
                 gc.set_threshold(max(young, THRESHOLDS[0]), max(middle, THRESHOLDS[1]), old)
-            if gc.get_freeze_count() == 0:
+            _frozen_by_process = _frozen_by_process or gc.get_freeze_count() > 0
+            if not _frozen_by_process:
                 gc.freeze()
                 _frozen = True
     try:
