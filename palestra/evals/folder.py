@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str]
     replace_file(folder / SETTINGS, (json.dumps(saved, indent=2) + "\n").encode())
 
 
+@cache  # finding a package's metadata takes about 10 ms
 def package_versions() -> dict[str, str]:
     """Return the versions of installed packages that may affect results."""
     versions = {"palestra": __version__, "python": platform.python_version(), "machine": platform.machine()}

@@ -13,6 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
@@ -397,9 +398,7 @@ class Trainer(ABC):
                     "Choose another --out, or start over with --overwrite"
                 )
         if last is None or not readable_settings(self.folder):
-            versions = {"palestra": __version__, "python": platform.python_version()}
-            versions |= {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-            write_settings(self.folder, {"config": tables, "versions": versions, "command": sys.argv})
+            write_settings(self.folder, {"config": tables, "versions": _versions(), "command": sys.argv})
         return last
 
     def _load_reference(self, policy: Policy, last: Path | None) -> Policy:
@@ -429,6 +428,12 @@ class Trainer(ABC):
         if self.distributed.is_main:
             checkpoint.prune(self.folder, self.config.run.keep)
         checkpoint.save_model(self.learner, self.folder / "last")
+
+
+@cache  # finding a package's metadata takes about 10 ms
+def _versions() -> dict[str, str]:
+    versions = {"palestra": __version__, "python": platform.python_version()}
+    return versions | {name: version(name) for name in ("torch", "transformers", "tokenizers")}
 
 
 class MetricsInMemory(Metrics):
