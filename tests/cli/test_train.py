@@ -25,7 +25,7 @@ from tests import warm_process
 
 GAME = "game:GuessTheNumber-v0-easy"
 TINY = [
-    *("--env", GAME, "--model", "default:0.1M", "--episodes", "16", "--warm-start", "16", "--eval-episodes", "8"),
+    *("--env", GAME, "--model", "default:0.1M", "--episodes", "8", "--warm-start", "8", "--eval-episodes", "4"),
     *("--threads", "1", "--save-every", "1", "--eval-every", "2"),
 ]
 
@@ -276,7 +276,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
     assert "resumed" not in capsys.readouterr().err
 
 
-LONG = [*TINY, "--steps", "4", "--warm-start", "0", "--max-tokens", "8", "--out", "run"]
+LONG = [*TINY, "--episodes", "16", "--steps", "4", "--warm-start", "0", "--max-tokens", "8", "--out", "run"]
 
 
 @pytest.fixture(scope="module")

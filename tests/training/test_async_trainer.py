@@ -33,12 +33,12 @@ def _run(folder: Path, model: str, **settings: Any) -> list[dict[str, Any]]:
             "env": ENV,
             "model": model,
             "out": str(folder),
-            "steps": 5,
+            "steps": 4,
             "episodes": 16,
             "concurrency": 40,
             "max_tokens": 8,
             "eval_every": 0,
-            "eval_episodes": 4,
+            "eval_episodes": 1,
             "asynchronous": True,
             "save_every": 2,
             "threads": 1,
@@ -57,11 +57,11 @@ def test_no_sample_is_older_than_allowed_and_each_is_learned_from_once(
     staleness: int, concurrency: int, taught: str, tmp_path: Path
 ) -> None:
     rows = _run(tmp_path, taught, staleness=staleness, concurrency=concurrency)
-    assert [row["step"] for row in rows] == list(range(5))
+    assert [row["step"] for row in rows] == list(range(4))
     assert all(row["staleness_max"] <= staleness for row in rows)
     assert any(row["staleness_max"] for row in rows) == bool(staleness)  # staleness occurs whenever it is allowed
-    steps = [_learned_from(tmp_path, step) for step in range(5)]
-    assert [len(episodes) for episodes in steps] == [16] * 5
+    steps = [_learned_from(tmp_path, step) for step in range(4)]
+    assert [len(episodes) for episodes in steps] == [16] * 4
     seen = [(t.meta["step"], t.group, t.member) for episodes in steps for t in episodes]
     assert len(set(seen)) == len(seen)
     first = [(t.group, t.member) for episodes in steps for t in episodes if t.meta["step"] == 0]
@@ -73,7 +73,7 @@ def test_the_learner_waits_for_a_slow_episode_only_at_the_staleness_bound(taught
     seed = child_seed(0, "train")
     sign = tmp_path / "trajectories" / "step-000002.jsonl.gz"
     rows = _run(tmp_path, taught, staleness=3, env_kwargs=json.dumps({"late": seed, "until": str(sign)}))
-    assert [step for step in range(5) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
+    assert [step for step in range(4) if any(t.seed == seed for t in _learned_from(tmp_path, step))] == [3]
     assert rows[3]["staleness_max"] == 3
 
 
@@ -96,7 +96,7 @@ def test_sampling_weights_change_only_between_steps(
         return metrics
 
     monkeypatch.setattr(async_trainer, "reinforcement_step", watched)
-    _run(tmp_path, taught, steps=3, episodes=32, concurrency=64, save_every=1000)
+    _run(tmp_path, taught, steps=3, save_every=1000)
     assert seen == [(True, True)] * 3
     assert moved
 
@@ -120,5 +120,5 @@ def test_groups_stay_complete(taught: str, tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_resumes(taught: str, tmp_path: Path) -> None:
-    assert len(_run(tmp_path, taught, steps=2)) == 2
-    assert [row["step"] for row in _run(tmp_path, taught, steps=4)] == [0, 1, 2, 3]
+    assert len(_run(tmp_path, taught, steps=1)) == 1
+    assert [row["step"] for row in _run(tmp_path, taught, steps=2)] == [0, 1]

@@ -37,7 +37,8 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "episodes": 32,
         "group_size": 4,
         "concurrency": 32,
-        "eval_episodes": 8,
+        "eval_every": 0,
+        "eval_episodes": 2,
         "max_tokens": 8,
         "epochs": 1,
         "batch": 8,
@@ -120,7 +121,7 @@ def test_the_base_set_is_cloned_first_and_in_every_round(
 
 
 def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"model": taught, "evolve_rounds": 2}
+    options: dict[str, Any] = {"model": taught, "evolve_rounds": 2, "episodes": 16, "eval_every": 1, "eval_episodes": 4}
     whole = train(tiny(tmp_path / "whole", **options))
 
     def die(line: str) -> None:
@@ -136,7 +137,7 @@ def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
 
 
 def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path) -> None:
-    run = train(tiny(tmp_path / "run", warm_start=0, steps=1))  # an untrained model's actions are invalid
+    run = train(tiny(tmp_path / "run", warm_start=0, steps=1, episodes=8))  # an untrained model's actions are invalid
     assert run.rows[-1]["successes"] == 0
     assert run.rows[-1]["signal"] == 0.0
     start, last = (

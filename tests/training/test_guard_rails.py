@@ -23,7 +23,7 @@ ENV = "game:GuessTheNumber-v0-easy"
 
 
 def _config(folder: Path, **settings: Any) -> TrainConfig:
-    tiny = {"steps": 4, "episodes": 32, "concurrency": 32, "eval_episodes": 8, "max_tokens": 8}
+    tiny = {"steps": 4, "episodes": 16, "concurrency": 16, "eval_episodes": 2, "max_tokens": 8}
     return from_mapping({"env": ENV, "out": str(folder), **tiny, "threads": 1, "save_every": 1, **settings})
 
 

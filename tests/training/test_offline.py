@@ -315,7 +315,7 @@ def test_sft_learns_and_writes_a_run(stores: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["sft", "dpo"])
 def test_a_killed_run_resumes_exactly(algorithm: str, stores: Path, tmp_path: Path) -> None:
-    options = {"algorithm": algorithm, "data": str(stores), "epochs": 2, "batch": 4 if algorithm == "dpo" else 16}
+    options = {"algorithm": algorithm, "data": str(stores), "epochs": 2, "batch": 8 if algorithm == "dpo" else 16}
     whole = train(tiny(tmp_path / "whole", **options))
     assert start(tiny(tmp_path / "cut", **options).to_dict(), kill_at=2).wait() == -signal.SIGKILL
     resumed = train(tiny(tmp_path / "cut", **options))
@@ -369,7 +369,7 @@ def test_the_recipe_compares_before_and_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = Path(__file__).parents[2] / "recipes" / "distil.py"
-    sizes = ["--episodes", "24", "--eval-episodes", "8", "--rounds", "1"]
+    sizes = ["--episodes", "24", "--eval-episodes", "4", "--rounds", "1"]
     monkeypatch.setattr("sys.argv", ["distil.py", "--out", str(tmp_path / "distil"), *sizes])
     runpy.run_path(str(recipe), run_name="__main__")
     table = capsys.readouterr().out.rpartition("\n\n")[2]

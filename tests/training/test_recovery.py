@@ -11,6 +11,7 @@ import pytest
 
 from palestra.errors import BadValue
 from palestra.training import train
+from palestra.training.run import TrainingRun
 from tests.training.test_sync_trainer import curve, tiny
 
 
@@ -25,8 +26,8 @@ def cut(name: str) -> Callable[[Path], None]:
 
 
 @pytest.fixture(scope="module")
-def whole(taught: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(tiny(tmp_path_factory.mktemp("whole") / "run", steps=2, model=taught)).folder
+def whole(taught: str, tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
+    return train(tiny(tmp_path_factory.mktemp("whole") / "run", steps=2, model=taught))
 
 
 DAMAGE: dict[str, Callable[[Path], Any]] = {
@@ -40,27 +41,26 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGE)
-def test_an_older_checkpoint_replaces_a_damaged_one(kind: str, whole: Path, taught: str, tmp_path: Path) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+def test_an_older_checkpoint_replaces_a_damaged_one(kind: str, whole: TrainingRun, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole.folder, tmp_path / "run")
     DAMAGE[kind](run)
     messages: list[str] = []
     again = train(tiny(run, steps=2, model=taught), log=messages.append)
-    before = train(tiny(whole, steps=2, model=taught))  # finished, so nothing is played
-    assert curve(again.rows) == curve(before.rows)
+    assert curve(again.rows) == curve(whole.rows)
     assert any("step-2 is damaged" in message for message in messages) == (kind != "folder")
 
 
-def test_a_damaged_settings_file_is_written_again(whole: Path, taught: str, tmp_path: Path) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+def test_a_damaged_settings_file_is_written_again(whole: TrainingRun, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole.folder, tmp_path / "run")
     (run / "run.json").write_text('{"config": {')
-    assert train(tiny(run, steps=2, model=taught)).rows
+    assert train(tiny(run, steps=2, model=taught)).rows == whole.rows  # finished, so nothing is played
     assert '"versions"' in (run / "run.json").read_text()
     with pytest.raises(BadValue, match="different settings"):
         train(tiny(run, steps=2, model=taught, lr=0.5))
 
 
-def test_a_run_without_an_intact_checkpoint_is_not_deleted(whole: Path, taught: str, tmp_path: Path) -> None:
-    run = shutil.copytree(whole, tmp_path / "run")
+def test_a_run_without_an_intact_checkpoint_is_not_deleted(whole: TrainingRun, taught: str, tmp_path: Path) -> None:
+    run = shutil.copytree(whole.folder, tmp_path / "run")
     for state in run.glob("checkpoints/*/trainer.pt"):
         state.write_bytes(b"")
     with pytest.raises(BadValue, match="all checkpoints in .* are damaged; --overwrite .* starts over"):

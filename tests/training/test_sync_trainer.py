@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from palestra.agents import ChatAgent
+from palestra.algorithms import get_algorithm
 from palestra.engines import LocalEngine
 from palestra.engines.default_model import default_model
 from palestra.errors import BadValue
@@ -31,11 +32,11 @@ def tiny(out: Path, **values: Any) -> TrainConfig:
         "model": "default:0.1M",
         "out": str(out),
         "steps": 4,
-        "episodes": 16,
+        "episodes": 8,
         "group_size": 4,
         "concurrency": 16,
         "eval_every": 2,
-        "eval_episodes": 8,
+        "eval_episodes": 4,
         "save_every": 1,
         "max_tokens": 8,
     }
@@ -49,23 +50,23 @@ def curve(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "options",
     [
-        {"algorithm": "reinforce"},
+        {"algorithm": "reinforce", "lora_rank": 4, "kl": 0.01},
         {"algorithm": "rebn", "gamma": 0.9, "horizon": "2,4@2"},
         {"algorithm": "grpo", "kl": 0.01, "minibatches": 2, "epochs": 2},
         {"algorithm": "rloo", "aggregate": "sequence"},
         {"algorithm": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
-        {"algorithm": "ppo", "entropy": 0.01, "temperature": 0.8},
+        {"algorithm": "ppo", "critic": "lora", "entropy": 0.01, "temperature": 0.8, "horizon": "2"},
         {"algorithm": "ppo_token", "horizon": "2", "packing": True, "gradient_checkpointing": "on"},
-        {"algorithm": "rebn", "lora_rank": 4, "kl": 0.01},
         {"algorithm": "dapo", "is_correction": "always", "oversampling": 1.5, "dynamic_sampling": 1},
         {"algorithm": "gspo", "ratio_over": "sample", "packing": True},
         {"algorithm": "distill", "teacher": "default:0.1M"},
-        {"algorithm": "ppo", "critic": "lora", "horizon": "2"},
     ],
     ids=lambda options: options["algorithm"],
 )
 def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], taught: str, tmp_path: Path) -> None:
-    run = train(tiny(tmp_path / "run", steps=2, model=taught, eval_episodes=4, save_every=2, **options))
+    # The returns in a group may all be equal, which is no learning signal for an algorithm that compares them.
+    episodes = 16 if get_algorithm(options["algorithm"]).needs_groups else 8
+    run = train(tiny(tmp_path / "run", steps=2, episodes=episodes, model=taught, save_every=2, **options))
     assert [row["step"] for row in run.rows] == [-1, 0, 1]
     last = run.rows[-1]
     assert {"success", "return", "turns_per_episode", "eval_success", "lr"} <= set(last)
@@ -75,7 +76,7 @@ def test_every_algorithm_runs_and_reports_its_metrics(options: dict[str, Any], t
     if options.get("kl"):
         assert any("kl" in row for row in run.rows)
     AutoModelForCausalLM.from_pretrained(run.folder / "last")
-    assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) >= 16
+    assert len(list(read(run.folder / "trajectories" / "step-000001.jsonl.gz"))) >= episodes
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_worker_processes_play_the_same_episodes(taught: str, tmp_path: Path) ->
         stored = sorted(read(run.folder / "trajectories" / "step-000000.jsonl.gz"), key=lambda t: (t.group, t.member))
         episodes.append([[(turn.action.action_ids, turn.reward) for turn in t.turns] for t in stored])
     assert episodes[0] == episodes[1]
-    assert len(episodes[0]) == 16
+    assert len(episodes[0]) == 8
 
 
 def test_the_number_of_worker_processes_depends_on_the_device_the_environment_and_the_cores(

@@ -55,7 +55,7 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
     ids=["entropy", "signal", "format", "length", "backtracking", "kl"],
 )
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
-    small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 4}
+    small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 1}
     common = {"env": ENV, "model": taught, "optimizer": "muon", "minibatches": 4, "store": False, "max_tokens": 8}
     lines: list[str] = []
     train(from_mapping({**common, **small, "out": str(tmp_path), "threads": 1, **settings}), log=lines.append)
