@@ -17,7 +17,9 @@ def test_the_web_benchmark_runs() -> None:
     figures = json.loads(done.stdout)
     assert figures["one_env"]["steps_per_second"] > 0
     assert figures["generated_sites"]["steps_per_second"] > 0
-    assert {name: figures["chaos"][name] for name in ("lost", "scored_differently")} == {
+    assert figures["memory_of_sites"]["first_envs_mb"] > figures["memory"]["first_envs_mb"]  # includes django-oscar
+    assert {name: figures["chaos"][name] for name in ("lost", "scored_differently", "left_behind")} == {
         "lost": 0,
         "scored_differently": 0,
+        "left_behind": 0,
     }
