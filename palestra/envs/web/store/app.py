@@ -50,6 +50,10 @@ class StoreApp(App):
     name = "store"
     compared = COMPARED
 
+    @property
+    def home(self) -> str:
+        return f"{self.url}catalogue/"  # the address without a path redirects to it
+
     def require(self) -> None:
         find_oscar()
 
@@ -119,7 +123,8 @@ def _file(path: str) -> Response:
     """Return a file of django-oscar, such as a style sheet, which is the same in all episodes."""
     reply, body = SERVER_PROCESS.send({"name": "static", "path": path, "time": NOW.isoformat()})
     kind = _KINDS.get(Path(path).suffix, "application/octet-stream")
-    return Response(status=200 if reply["found"] else 404, headers=(("Content-Type", kind),), body=body)
+    headers = (("Content-Type", kind), ("Cache-Control", "max-age=31536000, immutable"))
+    return Response(status=200 if reply["found"] else 404, headers=headers, body=body)
 
 
 class StoreSite:

@@ -59,6 +59,11 @@ class App(ABC):
     def url(self) -> str:
         return f"http://{self.host}/"
 
+    @property
+    def home(self) -> str:
+        """Address of the page on which an episode starts."""
+        return self.url
+
     def require(self) -> None:
         """Raise MissingExtra with an install command if a program that the application needs is missing."""
 

@@ -80,7 +80,7 @@ class SuiteStart:
             running = app.launch(self.data_seed)
             context.sites[app.host] = running
             context.closers.append(running.stop)
-        context.start_again(apps()[self.names[0]].url)
+        context.start_again(apps()[self.names[0]].home)
 
 
 class WebSuite(WebEnv):
