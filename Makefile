@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 export PALESTRA_OSCAR ?= $(CURDIR)/.cache/frameworks/oscar
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser forge store balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser chromium forge store balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -34,9 +34,11 @@ test-frameworks: $(VENV)/.dev frameworks all-frameworks openenv
 test-agentgym: $(VENV)/.dev browser frameworks
 	PALESTRA_AGENTGYM=$(abspath $(AGENTGYM)) $(BIN)/python -m pytest tests/agentgym
 
-# Check every registered environment in full. `make test` checks ids that differ only in parameters with a shorter check.
-conformance: $(VENV)/.dev sandbox java browser forge store
+# Check every registered environment in full, and the browser environments also with the full Chromium. `make test` checks ids that differ
+# only in parameters with a shorter check, and uses the headless shell if it is installed.
+conformance: $(VENV)/.dev sandbox java browser chromium forge store
 	PALESTRA_CONFORMANCE=full $(BIN)/python -m pytest -n 2 tests/conformance tests/envs/sciworld/test_solution.py tests/envs/webarena
+	PALESTRA_BROWSER=chromium $(BIN)/python -m pytest tests/browser tests/envs/miniwob tests/conformance/test_web.py
 
 # Test the server with requests for every operation in its OpenAPI document; `make test` chooses a few operations at random.
 test-openapi: $(VENV)/.dev
@@ -127,6 +129,10 @@ browser:
 		$(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium-headless-shell' || \
 		command -v chromium >/dev/null || \
 		$(SUDO) sh -c 'apt-get install --yes -qq chromium'
+
+# Install the full Chromium, with which `make conformance` repeats the tests of the browser environments.
+chromium:
+	@command -v chromium >/dev/null || $(SUDO) sh -c 'apt-get update -qq && apt-get install --yes -qq chromium'
 
 # Install Fossil, and the library that fixes its clock, for web:Forge.
 forge:
