@@ -11,7 +11,8 @@ import palestra
 from tests.vllm.test_training import COMMON, check_steps, save_model
 
 TARGET = 0.9
-# The options are those of an untrained model; the folder of a model counts as trained.
+# The options are the defaults for an untrained model; the folder of a model counts as trained. With the KL limits and
+# the entropy bonus of a trained model, runs with some seeds stall.
 LEARNING: dict[str, Any] = {
     **COMMON,
     "episodes": 256,
@@ -22,9 +23,12 @@ LEARNING: dict[str, Any] = {
     "max_grad_norm": 0.3,
     "minibatches": 8,
     "gamma": 0.9,
-    "entropy": 0.003,
+    "target_kl": 0.03,
+    "kl_backtrack": 0.06,
+    "entropy": 0.01,
     "entropy_floor": 0.3,
     "cut_penalty": 0.1,
+    "warm_start": 208,
     "warm_player": "expert",
     "eval_every": 2,
     "eval_episodes": 256,
@@ -35,10 +39,10 @@ LEARNING: dict[str, Any] = {
 
 # The expert's games teach the reply format and part of the strategy: usually the first three guesses, which find 7 of
 # the 10 numbers. GRPO has to learn the later guesses.
-@pytest.mark.parametrize(("tied", "games"), [(True, 208), (False, 288)], ids=["tied", "untied"])
-def test_grpo_reaches_the_target(tmp_path: Path, tied: bool, games: int) -> None:
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_grpo_reaches_the_target(tmp_path: Path, tied: bool) -> None:
     model = save_model(tmp_path / "model", tied=tied)
-    run = palestra.train(**LEARNING, warm_start=games, model=model, out=str(tmp_path / "run"), progress=False)
+    run = palestra.train(**LEARNING, model=model, out=str(tmp_path / "run"), progress=False)
     rates = [round(rate, 3) for rate in run.evaluations]
     print(f"success on held-out games, {'tied' if tied else 'untied'}: {rates}")
     assert rates[0] < 0.87, rates
