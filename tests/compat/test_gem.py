@@ -233,6 +233,14 @@ def test_own_environment_and_wrapper() -> None:
         palestra.unregister("game:Reverse")
 
 
+def test_ids_without_a_family() -> None:
+    assert "reverse" not in ENV_REGISTRY
+    gem.register("reverse", Reverse, str_len=3)  # ROLL registers ids such as "sokoban"
+    assert ENV_REGISTRY["reverse"].kwargs == {"str_len": 3}
+    assert len(gem.make(env_id="reverse", str_len=6).reset(seed=1)[0]) == len("Reverse abcdef.")
+    assert len(gem.make_vec(["reverse"] * 2).reset(seed=1)[0]) == 2
+
+
 @pytest.mark.parametrize("async_mode", [False, True])
 def test_vectors_return_arrays(async_mode: bool, capsys: pytest.CaptureFixture[str]) -> None:
     vector = gem.make_vec([EASY, "game:Mastermind-v0-easy"], [WRAPPER_FACTORY["concat"]], async_mode=async_mode)

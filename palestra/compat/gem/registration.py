@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from palestra.compat.gem.building import build, load
 from palestra.compat.gem.native import NativeEnv
 from palestra.compat.gem.vectors import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from palestra.core import Env
-from palestra.errors import UnknownEnv
+from palestra.errors import BadEnvId, UnknownEnv
 from palestra.keywords import accepted_keywords
 from palestra.registry import get_spec, list_envs
 from palestra.registry import register as palestra_register
@@ -38,7 +39,7 @@ class _Registry(Mapping[str, EnvSpec]):
             return _registered[env_id]
         try:
             spec = get_spec(env_id)
-        except UnknownEnv as err:
+        except (BadEnvId, UnknownEnv) as err:
             raise KeyError(env_id) from err
         return EnvSpec(spec.id, spec.entry_point, dict(spec.kwargs))
 
@@ -53,10 +54,11 @@ ENV_REGISTRY: Mapping[str, EnvSpec] = _Registry()
 
 
 def register(env_id: str, entry_point: str | Callable[..., Any], **kwargs: Any) -> None:
-    """Register an environment; it is also available to `palestra.make`, `palestra train` and so on."""
+    """Register an environment. With an id of the form family:Name, it is also available to `palestra.make`."""
     if env_id in _registered:
         raise ValueError(f"Environment {env_id} already registered.")
-    palestra_register(env_id, partial(_build, env_id))
+    with suppress(BadEnvId):  # GEM accepts every id
+        palestra_register(env_id, partial(_build, env_id))
     _registered[env_id] = EnvSpec(env_id, entry_point, kwargs)
 
 
