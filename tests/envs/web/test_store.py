@@ -86,6 +86,7 @@ def test_a_reply_that_stops_in_the_middle_ends_the_process(site: StoreSite, monk
     process = program.SERVER_PROCESS._process
     assert process is not None
     assert process.stdin is not None
+    assert process.stdout is not None
     command = {"name": "static", "path": "/static/oscar/js/jquery/jquery.min.js", "time": "2026-03-02T09:00:00+00:00"}
     process.stdin.write(json.dumps(command).encode() + b"\n")  # the reply does not fit into the pipe
     process.stdin.flush()

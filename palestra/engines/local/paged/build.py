@@ -91,7 +91,7 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
         hidden = forced_hidden(runner, ids.numpy().astype(np.int32), CHECK_CHUNKS)
         total = torch.zeros((), device=device)
         together = max(1, CHECK_LOGITS // (tokens * vocabulary))
-        for sequences, states in zip(ids.to(device).split(together), hidden.split(together), strict=True):
+        for sequences, states in zip(torch.split(ids.to(device), together), torch.split(hidden, together), strict=True):
             expected = model(input_ids=sequences, use_cache=False).logits.float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
