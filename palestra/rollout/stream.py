@@ -114,6 +114,8 @@ class Stream:
 
     async def _run(self) -> AsyncGenerator[Trajectory, None]:
         done: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue()
+        if self._workers is not None:
+            self._workers.expect(self._num_slots)
         workers = [asyncio.create_task(self._work(done)) for _ in range(self._num_slots)]
         clock = asyncio.create_task(self._clock(workers)) if self.budget.seconds is not None else None
         running = len(workers)
@@ -176,7 +178,8 @@ class Stream:
         while True:
             trajectory = await self._attempt(task, attempt)
             self._spent["turns"] += len(trajectory.turns)
-            self._spent["tokens"] += trajectory.sampled_tokens
+            if self.budget.tokens is not None:
+                self._spent["tokens"] += trajectory.sampled_tokens
             failure = trajectory.failure
             if failure is None:
                 self._consecutive_failures = 0

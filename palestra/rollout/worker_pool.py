@@ -64,6 +64,10 @@ class RolloutWorkers:
         self._numbers = count()
         self._definitions: dict[Any, tuple[int, bytes]] = {}
         self._agents: WeakKeyDictionary[Agent, tuple[int, bytes]] = WeakKeyDictionary()
+        self._share = 0  # expected number of concurrent episodes per worker
+        self._current = self._workers[0]  # worker that got the last episode
+        # Arguments of the last episode and their definitions.
+        self._last: tuple[Agent, EnvFactory, EpisodeLimits, list[tuple[int, bytes]]] | None = None
 
     async def __aenter__(self) -> Self:
         for worker in self._workers:
@@ -79,6 +83,13 @@ class RolloutWorkers:
         processes = [process for worker in self._workers if (process := worker.stop()) is not None]
         await asyncio.to_thread(end_workers, processes, CLOSE_SECONDS)
 
+    def expect(self, episodes: int) -> None:
+        """Prepare for a rollout with this many concurrent episodes.
+
+        Its first episodes are sent to one worker after the other, which starts them while others are prepared.
+        """
+        self._share = -(-episodes // len(self._workers))
+
     async def play(
         self,
         agent: Agent,
@@ -89,18 +100,18 @@ class RolloutWorkers:
         attempt: int = 1,
         cancel_reason: Callable[[], str | None] = lambda: None,
     ) -> Trajectory:
-        """Play one episode in the worker with the fewest episodes; see `run_episode`."""
-        definitions = [self._agent(agent), self._factory(factory), self._limits(limits)]
+        """Play one episode in one of the workers; see `run_episode`."""
+        definitions = self._define(agent, factory, limits)
         agent_number, factory_number, limits_number = (definition[0] for definition in definitions)
         lost = _WorkerLost("the rollout workers are closed")
         for _ in range(MAX_MOVES):
             if self._closed:
                 break
-            worker = min(self._workers, key=lambda worker: len(worker.episodes))
+            worker = self._select_worker()
             number = next(self._numbers)
             numbers = (number, agent_number, factory_number, limits_number)
             episode = Episode(*numbers, task.seed, task.member, dict(task.options), attempt)
-            future = worker.play(episode, task, definitions)
+            future = worker.play(episode, task, definitions, self._share)
             try:
                 return await asyncio.shield(future)
             except _WorkerLost as err:
@@ -112,6 +123,19 @@ class RolloutWorkers:
                     raise
                 return await _cancelled_episode(future, task, attempt, reason)
         return Trajectory.of(task, attempt=attempt, failure=failure_of(lost, lost.boundary))
+
+    def _select_worker(self) -> _Worker:
+        """Return the worker with the fewest episodes, or the last one until it has its share."""
+        if not self._current.has_unsent_episodes or len(self._current.episodes) >= self._share:
+            self._current = min(self._workers, key=lambda worker: len(worker.episodes))
+        return self._current
+
+    def _define(self, agent: Agent, factory: EnvFactory, limits: EpisodeLimits) -> list[tuple[int, bytes]]:
+        last = self._last
+        if last is None or last[0] is not agent or last[1] is not factory or last[2] is not limits:
+            definitions = [self._agent(agent), self._factory(factory), self._limits(limits)]
+            self._last = last = agent, factory, limits, definitions
+        return last[3]
 
     def _agent(self, agent: Agent) -> tuple[int, bytes]:
         if agent not in self._agents:
@@ -184,7 +208,14 @@ class _Worker:
                 future.set_exception(_WorkerLost(reason))
         return process
 
-    def play(self, episode: Episode, task: Task, definitions: list[tuple[int, bytes]]) -> asyncio.Future[Trajectory]:
+    @property
+    def has_unsent_episodes(self) -> bool:
+        return bool(self._commands.episodes)
+
+    def play(
+        self, episode: Episode, task: Task, definitions: list[tuple[int, bytes]], share: int
+    ) -> asyncio.Future[Trajectory]:
+        """Send an episode together with others: immediately if the worker then plays `share` episodes."""
         self.start()
         for definition in definitions:
             if definition[0] not in self._known:
@@ -193,7 +224,10 @@ class _Worker:
         self._commands.episodes.append(episode)
         future: asyncio.Future[Trajectory] = self._loop.create_future()
         self.episodes[episode.number] = task, episode.attempt, future
-        self._schedule()
+        if len(self.episodes) == share:
+            self._send_now()
+        else:
+            self._schedule()
         return future
 
     def cancel(self, number: int, reason: str | None) -> None:
@@ -211,6 +245,9 @@ class _Worker:
 
     def _send(self) -> None:
         self._scheduled = False
+        self._send_now()
+
+    def _send_now(self) -> None:
         process, commands = self._process, self._commands
         if process is None:
             return
