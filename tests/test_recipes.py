@@ -85,5 +85,5 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
     module["write_page"](page, module["tables"](rows))
     assert page.read_text() == module["PAGE"].read_text(), "run: python recipes/papers/stability.py --table"
     for game in module["GAMES"]:
-        config = from_mapping(module["settings_of"](game, 101, gpu=False, given={}))
+        config = from_mapping(module["settings_of"](game, 101, workers=None, given={}))
         assert config.optimizer.lr == from_mapping({"env": "game:A-v0"}).optimizer.lr, "no game has its own rate"

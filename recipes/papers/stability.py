@@ -34,24 +34,34 @@ SEEDS = (101, 102, 103, 104, 105)
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
 
 # Only the environment, the size of the model, the number of steps and the target are given; the rest are defaults.
-# `*_sparse` are the same games without partial credit: only success is rewarded.
+# `*_sparse` are the same games with a reward for success only, and `mastermind_consistent` is the same game as
+# `mastermind` with a different reward before success.
 GAMES: dict[str, dict[str, Any]] = {
     "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
-    "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 200, "target": 0.9},
-    "mastermind": {"env": "game:Mastermind-v0-easy", "env_kwargs": PARTIAL, "steps": 200, "target": 0.9},
+    "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 400, "target": 0.9},
+    "mastermind": {"env": "game:Mastermind-v0-easy", "env_kwargs": PARTIAL, "steps": 400, "target": 0.9},
+    "mastermind_consistent": {
+        "env": "game:Mastermind-v0-easy",
+        "env_kwargs": {"consistent_reward": 0.5, "success_reward": 2.0},
+        "steps": 400,
+        "target": 0.9,
+    },
     "sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
     "hanoi": {"env": "game:TowerofHanoi-v0-easy", "steps": 100, "target": 0.9},
     "babyai": {"env": "babyai:GoToLocalS8N7-v0", "steps": 100, "target": 0.9},
-    "textcraft": {"env": "textcraft:Depth2-v0", "steps": 100, "target": 0.9},
-    "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 200, "target": 0.9},
-    "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 200, "target": 0.9},
+    "textcraft": {"env": "textcraft:Depth2-v0", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
+    "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 400, "target": 0.9},
+    "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 400, "target": 0.9},
     "sudoku_sparse": {"env": "game:Sudoku-v0-easy", "steps": 200, "target": 0.9},
+    "textcraft_sparse": {"env": "textcraft:Depth2-v0", "steps": 200, "target": 0.9},
 }
-# Source of the partial credit, which is computed from the solution.
+# Source of the rewards before success; partial credit is computed from the solution.
 CREDIT = {
     "guess": "distance to the hidden number, which observations do not state",
     "mastermind": "digits in place, which observations state",
+    "mastermind_consistent": "guesses that agree with all feedback, which observations state",
     "sudoku": "correct cells, which the player sees",
+    "textcraft": "steps of the plan, which observations do not state",
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
 LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
@@ -59,16 +69,18 @@ LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not 
 _file = Lock()
 
 
-def settings_of(game: str, seed: int, *, gpu: bool, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, without its folder."""
-    return {**COMMON, **GAMES[game], **(LARGE_BATCHES if gpu else {"threads": 1}), **given, "seed": seed}
+def settings_of(game: str, seed: int, *, workers: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run, without its folder; `workers` is None on a CPU."""
+    hardware = {"threads": 1} if workers is None else {**LARGE_BATCHES, "rollout_workers": workers}
+    return {**COMMON, **GAMES[game], **hardware, **given, "seed": seed}
 
 
 def digest(settings: Mapping[str, Any]) -> str:
     """Return a hash of the resolved settings, defaults included, without seed, folder and hardware."""
     tables = from_mapping(settings).to_dict()
-    for section, key in (("run", "seed"), ("run", "out"), ("run", "device"), ("run", "threads"), ("run", "keep")):
-        tables[section].pop(key)
+    for name in ("seed", "out", "device", "threads", "keep"):
+        tables["run"].pop(name)
+    tables["sampling"].pop("rollout_workers")
     return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -80,7 +92,7 @@ def results(path: Path = RESULTS) -> list[dict[str, Any]]:
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
     given = {name: _value(text) for name, _, text in (item.partition("=") for item in args.set)}
-    settings = settings_of(game, seed, gpu=args.gpu, given=given)
+    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, given=given)
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
         return
@@ -199,7 +211,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         name = f"{row['game']} ({row['label']})" if row["label"] != "defaults" else row["game"]
         before = f"{rates[0]:.1%} | {max(rates):.1%}" if rates else " | "
         numbers = f"{before} | {reached} | {final} | {further} | {row['seconds']}"
-        rewards = CREDIT[row["game"]] if row["env_kwargs"].get("partial_credit") else "success"
+        credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
+        rewards = CREDIT[row["game"]] if credit else "success"
         lines.append(f"| {name} | {rewards} | {row['seed']} | {numbers} | {row['ended']} |")
     return "\n".join(lines)
 
@@ -266,6 +279,9 @@ def main() -> None:
         "--further", type=int, default=0, help="Steps to train after the target is reached (default: 0)."
     )
     parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="Processes per run that play episodes, with --gpu (default: 2)."
+    )
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings, for variants.")
     parser.add_argument("--label", default="defaults", help="Name of the variant in the results (default: defaults).")
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")

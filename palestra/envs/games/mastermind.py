@@ -12,6 +12,7 @@ from typing import NamedTuple, Unpack
 from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
 from palestra.errors import BadValue
 from palestra.parsing import read_int
+from palestra.types import Step
 
 MAX_CODE_LENGTH = 8
 MAX_NUMBERS = 20
@@ -49,7 +50,8 @@ class Mastermind(LanguageGame):
     """Find a secret code of `code_length` numbers from 1 to `num_numbers`; each guess is scored with pegs.
 
     Differences from GEM: without `duplicate_numbers`, a guess with a repeated number is rejected; additional black pegs
-    are rewarded only with `partial_credit`.
+    are rewarded only with `partial_credit`. `consistent_reward` is the reward for a guess that agrees with the feedback
+    on all earlier guesses, so that it could be the code; it depends only on what the player sees.
     The expert guesses a code that is consistent with all feedback; if few such codes remain, it chooses the code that
     splits them best. It may need more guesses if there are so many codes (for example with length 8 and 20 numbers)
     that it stops its search early.
@@ -75,6 +77,7 @@ class Mastermind(LanguageGame):
         num_numbers: int | None = 6,
         duplicate_numbers: bool = False,
         max_turns: int | None = 20,
+        consistent_reward: float = 0.0,
         **options: Unpack[GameOptions],
     ) -> None:
         if code_length is not None and not 1 <= code_length <= MAX_CODE_LENGTH:
@@ -89,6 +92,9 @@ class Mastermind(LanguageGame):
         self.duplicate_numbers = bool(duplicate_numbers)
         level = {"code_length": code_length, "num_numbers": num_numbers, "max_turns": max_turns}
         super().__init__(level, **options)
+        self.consistent_reward = float(consistent_reward)
+        lowest, highest = self.reward_range
+        self.reward_range = lowest + min(0.0, self.consistent_reward), highest + max(0.0, self.consistent_reward)
         if code_length is not None and num_numbers is not None:
             codes = num_numbers**code_length if duplicate_numbers else perm(num_numbers, code_length)
             self.filters_tasks = codes >= MIN_CODES
@@ -98,6 +104,7 @@ class Mastermind(LanguageGame):
         self.code = _guess(tuple(draw(range(1, self.num_numbers + 1), k=self.code_length)))
         self.feedback: dict[str, int] = {}  # maps each guess to 100 * black + white
         self.history = ""
+        self.consistent = False  # whether the last guess agreed with the feedback on all earlier guesses
 
     def task_key(self) -> object:
         return self.num_numbers, self.code
@@ -124,6 +131,11 @@ class Mastermind(LanguageGame):
     def parse(self, text: str) -> Guess | None:
         return _parse(text, self.num_numbers < 10)
 
+    def step(self, action: str) -> Step:
+        self.consistent = False
+        step = super().step(action)
+        return step._replace(reward=step.reward + self.consistent_reward) if self.consistent else step
+
     def play(self, move: Guess) -> tuple[int, str]:
         code, text, lowest, highest, positions, numbers = move
         if len(code) != self.code_length:
@@ -136,12 +148,22 @@ class Mastermind(LanguageGame):
             return INVALID, f"{text} repeats a number, but all numbers in the code are different."
         black = (positions & self.code.positions).bit_count()
         pegs = (numbers & self.code.numbers).bit_count()
+        self.consistent = bool(self.consistent_reward) and black < self.code_length and self._agrees(move)
         self.feedback[text] = feedback = black * 100 + pegs - black
         line = text + _PEGS[feedback]
         self.history = f"{self.history}\n{line}" if self.history else f"Guesses so far:\n{line}"
         if black == self.code_length:
             return WON, f"{text} is the code. You win!"
         return ONGOING, f"{line}."
+
+    def _agrees(self, guess: Guess) -> bool:
+        """Return whether the feedback so far would be the same if `guess` were the code."""
+        for text, feedback in self.feedback.items():
+            earlier = _guess(tuple(map(int, text.split())))
+            black = (guess.positions & earlier.positions).bit_count()
+            if feedback != 99 * black + (guess.numbers & earlier.numbers).bit_count():
+                return False
+        return True
 
     def board(self) -> str:
         return self.history

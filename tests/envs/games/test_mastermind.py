@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import palestra
-from palestra.envs.games.mastermind import Mastermind
+from palestra.envs.games.mastermind import Mastermind, _guess
 from palestra.errors import BadValue
 from palestra.types import Step
 
@@ -249,6 +249,24 @@ def test_partial_credit_sums_to_one() -> None:
         if step.terminated:
             break
     assert total == pytest.approx(1.0)
+
+
+def test_a_guess_that_could_be_the_code_is_rewarded() -> None:
+    env = game("easy", consistent_reward=0.5, success_reward=2.0)
+    env.code = _guess((1, 2))
+    assert play(env, "1 3").reward == 0.5  # one black peg; nothing contradicts the first guess
+    assert play(env, "3 1").reward == 0.0  # would have two white pegs for "1 3"
+    assert play(env, "1 3").reward == 0.0  # repeated
+    assert play(env, "1 4").reward == 0.5  # one black peg for "1 3", one white peg for "3 1"
+    assert play(env, "1 2").reward == 2.0
+    assert env.reward_range == (-0.1, 2.5)
+
+
+def test_the_expert_is_always_consistent() -> None:
+    env = game("easy", seed=3, consistent_reward=0.5)
+    while not (step := env.step(env.expert_action())).terminated:
+        assert step.reward == 0.5
+    assert step.reward == 1.0
 
 
 def test_a_fork_is_independent() -> None:

@@ -28,6 +28,31 @@ def test_an_episode_by_hand() -> None:
     assert (last.reward, last.terminated, last.info["success"]) == (1.0, True, True)
 
 
+def test_partial_credit_rewards_each_finished_step_of_the_plan_once() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", partial_credit=True)
+    env.reset(seed=0, options={"goal": "white_terracotta"})
+    rewards = {
+        "get 3 terracotta": 0.0,  # the plan needs eight
+        "get 5 terracotta": 0.25,
+        "get 1 stick": 0.0,
+        "get 1 lily of the valley": 0.25,
+        "craft 1 white dye using 1 lily of the valley": 0.25,
+        "get 1 lily of the valley ": 0.0,  # no step of the plan
+        "craft 8 white terracotta using 8 terracotta, 1 white dye": 0.25,
+    }
+    for action, reward in rewards.items():
+        assert env.step(action).reward == pytest.approx(reward), action
+    assert env.ending == "solved"
+
+
+def test_partial_credit_for_a_goal_that_was_crafted_without_the_plan() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", partial_credit=True)
+    env.reset(seed=0, options={"goal": "oak_sign"})  # the plan crafts sticks from bamboo, in two of its five steps
+    actions = ["get 2 oak log", "craft 8 oak planks using 2 oak log", "craft 4 stick using 2 oak planks"]
+    actions.append("craft 3 oak sign using 6 oak planks, 1 stick")
+    assert [env.step(action).reward for action in actions] == pytest.approx([0.2, 0.2, 0.4, 0.2])
+
+
 @pytest.mark.parametrize(
     ("action", "expected", "kind"),
     [
