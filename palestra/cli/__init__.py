@@ -216,7 +216,7 @@ def _reject(unknown: Sequence[str], parser: argparse.ArgumentParser) -> NoReturn
     """Exit with an error that lists the unknown arguments and suggests the most similar option."""
     from palestra.suggestions import suggest
 
-    options = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    options = [flag for action in parser._actions for flag in action.option_strings]
     flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
     candidate = suggest(flag, options) if flag else None
     hint = f". Did you mean {candidate}?" if candidate else ""

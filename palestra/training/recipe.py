@@ -18,7 +18,7 @@ from palestra.algorithms.base import Algorithm, AlgorithmConfig
 from palestra.algorithms.registry import algorithm_names, get_algorithm, make_config, options_of, register
 from palestra.errors import BadValue
 from palestra.options import flat_name, kind_of
-from palestra.suggestions import did_you_mean
+from palestra.suggestions import did_you_mean, suggest
 from palestra.training.config import TrainConfig
 from palestra.training.config_values import auto_value
 from palestra.training.sections import SECTIONS
@@ -95,7 +95,8 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
         key = next(iter(flat))
         if isinstance(flat[key], dict):
             raise BadValue(f"{path}: there is no table [{key}].{did_you_mean(key, known)} Tables: {', '.join(known)}")
-        place = f"as [{FLAT[key][0]}] {FLAT[key][1]}" if key in FLAT else f"into a table ({', '.join(known)})"
+        meant = suggest(key, FLAT)
+        place = f"as [{FLAT[meant][0]}] {FLAT[meant][1]}" if meant else f"into a table ({', '.join(known)})"
         raise BadValue(f"{path}: {key!r} is outside of a table; write it {place}")
     return {name: dict(table) for name, table in tables.items()}
 
@@ -138,11 +139,20 @@ def make_section(name: str, table: Mapping[str, Any]) -> Any:
     known = {key: item.name for item in fields(kind) for key in (item.name, flat_name(item))}
     for key in table:
         if key not in known:
-            hint = f" It is a setting of [{FLAT[key][0]}]." if key in FLAT else did_you_mean(key, known)
+            hint = _place_of(key) if key in FLAT else did_you_mean(key, known) or _place_of(key)
             raise BadValue(
                 f"[{name}] has no setting {key!r}.{hint} Its settings: {', '.join(dict.fromkeys(known.values()))}."
             )
     return kind(**_coerced(kind, {known[key]: value for key, value in table.items()}))
+
+
+def _place_of(key: str) -> str:
+    """Return a sentence that names the table of a setting, or an empty string if no setting is similar to `key`."""
+    meant = suggest(key, FLAT)
+    if meant is None:
+        return ""
+    table, name = FLAT[meant]
+    return f" It is a setting of [{table}]." if name == key else f" Did you mean {name} in [{table}]?"
 
 
 def _coerced(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ def test_interchanged_letters_are_preferred() -> None:
     assert suggest("gpro", ["gspo", "grpo"]) == "grpo"
 
 
-@pytest.mark.parametrize(("given", "meant"), [("trian", "train"), ("test", "check"), ("list", "envs"), ("qqq", None)])
+@pytest.mark.parametrize(
+    ("given", "meant"), [("trian", "train"), ("evaluate", "eval"), ("list", "envs"), ("qqq", None)]
+)
 def test_verbs(given: str, meant: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     assert suggest(given, VERBS) == meant
     with pytest.raises(SystemExit, match="2"):
@@ -47,6 +49,9 @@ def test_unknown_option_is_rejected_with_its_synonym(capsys: pytest.CaptureFixtu
     with pytest.raises(SystemExit, match="2"):
         main(["train", "--learning-rate", "1"])
     assert "Did you mean --lr?" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["eval", "--num-episodes", "3"])
+    assert "Did you mean -n?" in capsys.readouterr().err
 
 
 def test_unknown_agent_is_rejected_before_a_model_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,6 +143,7 @@ def test_the_folder_is_named_after_the_run() -> None:
         ({"env": GAME, "max_tool_calls": 3}, "max_tool_calls requires tools"),
         ({"env": GAME, "algorithm": "agentevol", "asynchronous": True}, "no asynchronous trainer"),
         ({"env": GAME, "sampling": {"style": "react"}}, r"no setting 'style'. It is a setting of \[agent\]"),
+        ({"env": GAME, "run": {"max_turns": 3}}, r"no setting 'max_turns'. Did you mean horizon in \[env\]\?"),
         ({"env": GAME, "style": "rect"}, "style must be one of plain, react, tools"),
         ({"env": GAME, "template_kwargs": "[1]"}, "template_kwargs must be a JSON object"),
         ({"env": GAME, "eval_temperature": -0.5}, "eval_temperature must be -1 or at least 0"),
@@ -208,6 +209,9 @@ def test_unreadable_recipes_are_reported(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match=r"there is no table \[optimiser\]. Did you mean optimizer\?"):
         read_recipe(tmp_path / "table.toml")
     with pytest.raises(BadValue, match=r"'episodes' is outside of a table; write it as \[sampling\] episodes"):
+        read_recipe(path)
+    path.write_text("learning_rate = 1\n")
+    with pytest.raises(BadValue, match=r"'learning_rate' is outside of a table; write it as \[optimizer\] lr"):
         read_recipe(path)
 
 

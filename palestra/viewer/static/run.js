@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { el, link, set } from "./dom.js";
 import { keysOf } from "./metrics.js";
-import { ago, number, percent } from "./format.js";
+import { ago, number, percent, plural } from "./format.js";
 import { crumbs, OUTCOMES, reading, state, tile } from "./parts.js";
 import { large, many } from "./plots.js";
 
@@ -133,7 +133,7 @@ function tiles(run, curves, listed) {
   const parts = listed.facets.outcome.map((item) => `${number(item.count)} ${OUTCOMES[item.value]}`).join(", ");
   found.push(tile("episodes stored", number(total.episodes), parts));
   if (total.mean_return !== null)
-    found.push(tile("mean return", number(total.mean_return), `${number(total.mean_turns)} turns per episode`));
+    found.push(tile("mean return", number(total.mean_return), `${plural(total.mean_turns, "turn")} per episode`));
   return found;
 }
 
