@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 import palestra
-from palestra.envs.rg import overrides
 from palestra.envs.rg.dataset import ReasoningGym
 from palestra.envs.rg.levels import RATES
 from palestra.envs.rg.process_pool import GymProcessPool, shared_pool
@@ -36,13 +34,31 @@ def python(code: str, **variables: str) -> Any:
 
 FACTS = """
 import json
-from palestra.envs.rg.worker import RESEEDED, DatasetService, _without_plotting
+import sys
+from random import Random
 
-with _without_plotting():
-    import reasoning_gym
+from palestra.envs.rg import overrides
+from palestra.envs.rg.worker import RESEEDED, DatasetService
+
+install, overrides.install = overrides.install, lambda: None
+service = DatasetService()  # imports the package
+plotting = "matplotlib" in sys.modules
+import reasoning_gym
 from reasoning_gym.cognition.number_sequences import PatternRule
 from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum
+from reasoning_gym.games.knight_swap import KnightSwapLogic
 plain = PatternRule.apply
+
+swaps = []
+for seed in range(12):
+    rng = Random(seed)
+    board = KnightSwapLogic.generate_board(rng.randint(6, 9), rng)
+    pieces = dict(zip(rng.sample(list(board), 4), "wwBB", strict=True))
+    for turn in "wB":
+        moves = overrides._solve_swap(board, pieces, turn)
+        swaps.append((moves == KnightSwapLogic.solve_swap(board, pieces, turn), moves is not None))
+
+package_set = [reasoning_gym.create_dataset("letter_counting", size=5, seed=7)[i]["question"] for i in range(5)]
 
 levels = {}
 for name in DATASETS:
@@ -58,7 +74,8 @@ for name in DATASETS:
         except AssertionError:
             levels[name].append(False)
 
-service, different = DatasetService(), []
+install()
+different = []
 for name in sorted(RESEEDED):
     fresh = service._create(name, None, {}, 5)[0]
     used = [service._entry(name, None, {}, seed) for seed in (9, 5)][1]
@@ -76,7 +93,15 @@ same = ours == sequences()
 PatternRule.apply = lambda *args: terms.append(max(map(abs, args[1]))) or bounded(*args)
 for seed in range(60):
     service._create("number_sequence", 3, {}, seed)[0]
-print(json.dumps({"levels": levels, "different": different, "same": same, "largest": max(terms)}))
+print(json.dumps({
+    "levels": levels,
+    "different": different,
+    "same": same,
+    "largest": max(terms),
+    "swaps": swaps,
+    "package_set": package_set,
+    "plotting": plotting,
+}))
 """
 
 
@@ -116,19 +141,10 @@ def test_number_sequences_are_those_of_the_package_without_huge_terms(facts: Any
     assert facts["largest"] < 10**400  # the largest term after one rule is applied to a term of at most 1,000
 
 
-def test_swapped_knights_move_as_in_the_package() -> None:
-    from reasoning_gym.games.knight_swap import KnightSwapLogic  # type: ignore[import-untyped]  # it has no type hints
-
-    solved = 0
-    for seed in range(12):
-        rng = Random(seed)
-        board = KnightSwapLogic.generate_board(rng.randint(6, 9), rng)
-        pieces: dict[str, str | None] = dict(zip(rng.sample(list(board), 4), "wwBB", strict=True))
-        for turn in "wB":
-            moves = overrides._solve_swap(board, pieces, turn)
-            assert moves == KnightSwapLogic.solve_swap(board, pieces, turn)
-            solved += moves is not None
-    assert solved
+def test_swapped_knights_move_as_in_the_package(facts: Any) -> None:
+    assert len(facts["swaps"]) == 24
+    assert all(same for same, _ in facts["swaps"])
+    assert any(solved for _, solved in facts["swaps"])
 
 
 # Failing scorers
@@ -159,12 +175,11 @@ def test_a_scorer_that_raises_is_an_infrastructure_error() -> None:
     assert env.step(env.expert_action() or "").info["success"]
 
 
-def test_a_process_starts_without_matplotlib() -> None:
-    code = "import sys; from palestra.envs.rg.worker import DatasetService; DatasetService(); "
-    assert python(f"{code} print(int('matplotlib' in sys.modules))") == 0
+def test_a_process_starts_without_matplotlib(facts: Any) -> None:
+    assert facts["plotting"] is False
 
 
-def test_a_process_that_dies_is_replaced() -> None:
+def test_a_process_that_dies_is_replaced_and_a_slow_one_does_not_block_others() -> None:
     pool = GymProcessPool(1)
     request: dict[str, Any] = {"method": "item", "name": "lcm", "level": None, "config": {}, "seed": 3}
     first = pool.request("drawing", 60.0, **request)
@@ -174,29 +189,36 @@ def test_a_process_that_dies_is_replaced() -> None:
     with pytest.raises(EnvFailed, match="crashed its process"):
         pool.request("drawing", 60.0, **request)
     assert pool.request("drawing", 60.0, **request) == first
+    check_that_a_slow_request_does_not_block_others(pool)
     left = pool._idle[0].popen
     pool.close()
     assert left.poll() is not None
 
 
-def test_a_slow_request_does_not_block_others() -> None:
-    pool = GymProcessPool(2)
-    which: dict[str, Any] = {"name": "polynomial_multiplication", "level": None, "config": {}}
-    item = pool.request("drawing", 60.0, method="item", seed=1, **which)
+def check_that_a_slow_request_does_not_block_others(pool: GymProcessPool) -> None:
+    pool.max_processes = 2
+    request: dict[str, Any] = {"method": "item", "name": "lcm", "level": None, "config": {}}
+    stopped = pool._idle[0].popen
+    os.kill(stopped.pid, signal.SIGSTOP)  # it receives a request and does not reply until it is killed
+    failures: list[EnvFailed] = []
 
-    def slow() -> None:
-        with suppress(EnvFailed):  # the process is killed below unless it has already finished
-            pool.request("scoring", 300.0, method="score", answer=HARD_TO_PARSE, entry=item["entry"], **which)
+    def request_slowly() -> None:
+        try:
+            pool.request("drawing", 300.0, seed=1, **request)
+        except EnvFailed as err:
+            failures.append(err)
 
-    thread = threading.Thread(target=slow)
+    thread = threading.Thread(target=request_slowly)
     thread.start()
     while pool._idle:
         time.sleep(0.01)
-    others = [pool.request("drawing", 60.0, method="item", seed=seed, **which) for seed in range(5)]
+    others = [pool.request("drawing", 60.0, seed=seed, **request) for seed in range(5)]
     assert len(others) == 5
     assert len(pool._all) == 2
-    pool.close()
+    stopped.kill()
     thread.join()
+    assert len(failures) == 1
+    assert len(pool._all) == 1
 
 
 # Agent replies are never evaluated as code
@@ -358,15 +380,12 @@ def test_programs_write_their_files_to_a_temporary_folder(tmp_path: Path, monkey
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_data_set_of_fixed_size_is_that_of_the_package() -> None:
-    import reasoning_gym  # type: ignore[import-untyped]  # it has no type hints
-
-    dataset = reasoning_gym.create_dataset("letter_counting", size=5, seed=7)
+def test_a_data_set_of_fixed_size_is_that_of_the_package(facts: Any) -> None:
     env: Any = palestra.make("rg:letter_counting", size=5, dataset_seed=7, split="test")
     assert env.num_tasks == 5
     for seed in (0, 3, 8):
         env.reset(seed=seed)
-        assert env.unwrapped.item.question == dataset[seed % 5]["question"]
+        assert env.unwrapped.item.question == facts["package_set"][seed % 5]
         assert env.step(env.expert_action()).info["success"]
     with pytest.raises(BadValue, match="size must be an integer of at least 1"):
         palestra.make("rg:letter_counting", size=0)
