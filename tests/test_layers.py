@@ -19,7 +19,7 @@ ROOT = Path(palestra.__file__).parent
 # Lowest layer first. A package may import itself and packages in lower rows, but none in the same or a higher row.
 ROWS = [
     {"errors", "progress"},
-    {"types", "suggestions"},
+    {"types", "suggestions", "interrupt"},
     {"spec", "threads", "plain_data"},
     {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},

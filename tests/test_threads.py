@@ -12,7 +12,8 @@ import pytest
 
 from palestra.concurrency import run_sync
 from palestra.errors import EnvFailed
-from palestra.threads import MAX_THREADS, DaemonPool, call_with_timeout, raise_in_thread, run_in_thread
+from palestra.interrupt import raise_in_thread
+from palestra.threads import MAX_THREADS, DaemonPool, call_with_timeout, run_in_thread
 
 
 async def _abandoned(pool: DaemonPool, function: Callable[[], object]) -> None:

@@ -17,9 +17,9 @@ from palestra.conformance.recording import ANY_ACTION, Recording, Subject
 from palestra.conformance.splits import splits
 from palestra.core import Env
 from palestra.errors import BadValue
+from palestra.interrupt import raise_in_thread
 from palestra.registry import EnvFactory, get_spec, resolve_spec
 from palestra.spec import SPLITS, EnvSpec
-from palestra.threads import raise_in_thread
 
 SEEDS = (*range(1, 500), 2**40 + 1)  # seeds of the episodes, used in this order
 UNEARNED_EPISODES = 8  # number of episodes for the spot checks with the echo and constant players

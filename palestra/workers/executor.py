@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, thread_time
 
-from palestra.threads import raise_in_thread
+from palestra.interrupt import raise_in_thread
 from palestra.workers.types import Command
 
 SLOW = 0.005  # seconds after which a command counts as slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import pickle
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,8 @@ class ActivityTable:
         self.lanes = lanes
         size = 8 * (1 + 2 * lanes)
         if fd is None:
+            import tempfile  # workers do not need it
+
             self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed in `close`
             self._file.truncate(size)
             fd = self._file.fileno()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -57,7 +59,7 @@ def test_executor_overtakes_slow_commands_and_runs_each_once() -> None:
 
     def run(command: Command, _: ExecutorThread) -> None:
         if command[0] == 0:
-            release.wait(30)
+            release.wait(300)
         finished.append(command[0])
 
     executor = Executor(run, lambda: None, max_threads=4, name="test")
@@ -157,5 +159,14 @@ def test_worker_process_exchanges_messages_and_reports_its_exit() -> None:
     assert worker.exit_status == "exit status 5"
     worker.release()
     other = WorkerProcess(echo, "config", lanes=1)
-    end_workers([other], grace=10.0)
+    end_workers([other], grace=120.0)
     assert other.process.returncode == 0
+
+
+def test_workers_do_not_import_an_event_loop() -> None:
+    """Check that starting a worker, of which there may be many, does not import modules that only its parent uses."""
+    code = (
+        "import sys, palestra.workers.worker, palestra.server.worker; "
+        "assert not {'asyncio', 'ssl', 'tempfile'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
