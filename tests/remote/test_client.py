@@ -245,7 +245,7 @@ def test_remote_vector_equals_local_vector(server: Server, autoreset: str) -> No
 
 def test_vector_does_not_wait_for_its_slowest_env(server: Server) -> None:
     ids = [f"{server.url}/fault:Slow-v0", *[f"{server.url}/{GUESS}"] * 7]
-    with palestra.make_vec(ids, seed=0, vec_kwargs=[{"seconds": 2.0}, *[{}] * 7]) as vec:
+    with palestra.make_vec(ids, seed=0, vec_kwargs=[{"seconds": 5.0}, *[{}] * 7]) as vec:
         vec.reset()
         vec.send(["\\boxed{1}"] * 8)
         first = vec.recv(min_ready=7)

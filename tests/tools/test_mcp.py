@@ -23,7 +23,7 @@ import palestra
 from palestra.errors import BadValue, ToolFailed
 from palestra.tools import Tool, ToolResult
 from palestra.tools.base import on_tool_loop
-from palestra.tools.mcp import HttpServer, McpTools, StdioServer
+from palestra.tools.mcp import HttpServer, McpTools, StdioServer, toolset
 from palestra.tools.mcp.servers import parse_servers
 
 PLAIN = str(Path(__file__).with_name("mcp_server.py"))
@@ -52,10 +52,11 @@ def servers(wanted: int = 0) -> list[psutil.Process]:
 
 def kill(pid: int) -> None:
     """Kill a server, and wait until its parent (this process) has reaped it and detected that it exited."""
+    connections = [session._connection for session in toolset._open_sessions]
+    alive = [connection for connection in connections if connection is not None and connection.alive]
     os.kill(pid, signal.SIGKILL)
-    while psutil.pid_exists(pid):
-        threading.Event().wait(0.05)
-    threading.Event().wait(0.3)
+    while psutil.pid_exists(pid) or all(connection.alive for connection in alive):
+        threading.Event().wait(0.02)
 
 
 def _servers() -> list[psutil.Process]:
@@ -328,18 +329,18 @@ def test_all_pending_calls_fail_with_the_server(plain: McpTools) -> None:
 
 
 def test_a_server_that_hangs_is_restarted() -> None:
-    with closing(McpTools([PLAIN], timeout=1.0).open(seed=0)) as tools:
+    with closing(McpTools([PLAIN], timeout=3.0).open(seed=0)) as tools:
         before = int(text_of_call(tools, "pid"))
-        with pytest.raises(ToolFailed, match=r"did not reply to hang within 1 s or to other requests"):
+        with pytest.raises(ToolFailed, match=r"did not reply to hang within 3 s or to other requests"):
             run(tools, "hang")
         assert not psutil.pid_exists(before)
         assert int(text_of_call(tools, "pid")) != before
 
 
 def test_a_slow_call_does_not_end_the_server() -> None:
-    with closing(McpTools([PLAIN], timeout=2.0).open(seed=0)) as tools:
+    with closing(McpTools([PLAIN], timeout=4.0).open(seed=0)) as tools:
         before = text_of_call(tools, "pid")
-        with pytest.raises(ToolFailed, match=r"did not reply to slow within 2 s$"):
+        with pytest.raises(ToolFailed, match=r"did not reply to slow within 4 s$"):
             run(tools, "slow", seconds=600)
         assert text_of_call(tools, "pid") == before
 

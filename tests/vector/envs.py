@@ -48,6 +48,9 @@ class Trouble(Env):
         if word == "hang":
             while True:
                 time.sleep(0.01)
+        if word == "wait":  # until the test creates this file
+            while not os.path.exists(rest):  # noqa: PTH110
+                time.sleep(0.005)
         if word == "sleep":
             time.sleep(float(rest))
         if word == "spin":  # blocks while holding the GIL
@@ -99,7 +102,7 @@ def make_trouble(**kwargs: Any) -> Env:
 
 class SlowReset(Trouble):
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        time.sleep(0.6)
+        time.sleep(self.nap)
         return "awake", {}
 
 

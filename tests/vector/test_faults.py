@@ -16,7 +16,7 @@ from tests.vector.envs import DiesAtOnce, FailsAtOnce, SlowReset, Trouble
 from tests.vector.oracle import OneEnv, seen
 
 MB = 1 << 20
-PROCESS: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 1.0, "memory_limit": 600 * MB}
+PROCESS: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 2.5, "memory_limit": 600 * MB}
 
 
 def causes(vec: VectorEnv) -> list[str]:
@@ -111,7 +111,7 @@ def test_envs_that_are_slow_to_rebuild_continue_their_episodes() -> None:
 
 
 def test_thread_backend_abandons_a_step_that_hangs() -> None:
-    with make_vec(Trouble, num_envs=4, backend="thread", threads=2, step_timeout=0.3) as vec:
+    with make_vec(Trouble, num_envs=4, backend="thread", threads=2, step_timeout=2.5) as vec:
         envs = [OneEnv(Trouble(), 0, i, "same_step") for i in range(4)]
         assert vec.reset()[0] == [env.reset() for env in envs]
         for actions in (["a"] * 4, ["hang", "hang", "hang", "b"], ["c"] * 4):
@@ -137,13 +137,13 @@ def test_other_envs_continue_while_one_hangs() -> None:
 
 
 def test_reset_has_a_separate_deadline() -> None:
-    class_options: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 0.3, "reset_timeout": 20.0}
-    with make_vec(SlowReset, **class_options) as vec:
+    class_options: dict[str, Any] = {"backend": "process", "workers": 1, "step_timeout": 0.3, "reset_timeout": 120.0}
+    with make_vec(SlowReset, nap=0.6, **class_options) as vec:
         assert vec.reset()[0] == ["awake"]
         assert causes(vec) == []
     class_options["reset_timeout"] = 0.2
     with (
-        make_vec(SlowReset, max_restarts=2, **class_options) as vec,
+        make_vec(SlowReset, nap=60.0, max_restarts=2, **class_options) as vec,
         pytest.raises(EnvFailed, match="more than 2 workers were lost.*deadline"),
     ):
         vec.reset()
@@ -269,7 +269,7 @@ def soak(vec: VectorEnv, steps: int, rates: dict[str, float], seed: int = 0) -> 
 
 
 def test_a_short_run_with_many_failures() -> None:
-    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 1.0, "max_restarts": 1000}
+    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 2.5, "max_restarts": 1000}
     with make_vec(Trouble, num_envs=16, **how) as vec:
         count = soak(vec, 400, {"raise": 0.03, "hang": 0.005, "exit": 0.01, "kill": 0.005})
         assert count["raised"] > 3
@@ -279,7 +279,7 @@ def test_a_short_run_with_many_failures() -> None:
 
 @pytest.mark.slow
 def test_three_thousand_steps_with_failures() -> None:
-    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 1.0}
+    how: dict[str, Any] = {"backend": "process", "workers": 2, "step_timeout": 2.5}
     with make_vec(Trouble, num_envs=64, **how) as vec:
         count = soak(vec, 3_000, {"raise": 0.02, "hang": 0.001, "exit": 0.001}, seed=1)
         assert count["raised"] > 30

@@ -27,7 +27,7 @@ def vec(request: pytest.FixtureRequest) -> Iterator[VectorEnv]:
         backend="process",
         workers=2,
         autoreset=autoreset,
-        step_timeout=1.0,
+        step_timeout=2.5,
         max_restarts=10_000,
         max_failures_in_a_row=1_000,
     ) as vector:

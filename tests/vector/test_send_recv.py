@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from palestra.errors import BadValue
-from palestra.vector import VectorEnv, make_vec
+from palestra.vector import EnvResult, VectorEnv, make_vec
 from tests.vector.envs import Echo, Trouble
 from tests.vector.test_lockstep import each_backend
 
@@ -43,9 +44,11 @@ def test_recv_returns_what_is_ready_at_the_timeout(how: dict[str, Any]) -> None:
     with make_vec(Trouble, num_envs=4, **how) as vec:
         vec.reset()
         vec.send(["a", "a", "sleep 30", "a"])
-        start = monotonic()
-        results = vec.recv(min_ready=4, timeout=0.5)
-        assert monotonic() - start < 20
+        results: list[EnvResult] = []
+        while len(results) < 3:  # once, unless the machine is busy
+            start = monotonic()
+            results += vec.recv(min_ready=4, timeout=0.5)
+            assert monotonic() - start < 20
         assert sorted(item.index for item in results) == [0, 1, 3]
         with pytest.raises(BadValue, match="env 2 has a command in flight"):
             vec.send({2: "b"})
@@ -54,18 +57,23 @@ def test_recv_returns_what_is_ready_at_the_timeout(how: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("how", [{"backend": "thread"}, {"backend": "process", "workers": 1}], ids=str)
-def test_fast_envs_overtake_slow_ones(how: dict[str, Any]) -> None:
-    """Check that envs can take many steps while another env in the same worker sleeps in every step."""
-    kwargs = [{"nap": 0.2 if i == 3 else 0.0, "turns": 10_000} for i in range(8)]
-    with make_vec([Trouble] * 8, vec_kwargs=kwargs, **how) as vec:
+def test_fast_envs_overtake_slow_ones(how: dict[str, Any], tmp_path: Path) -> None:
+    """Check that envs can take many steps while another env in the same worker waits in every step."""
+    with make_vec(Trouble, num_envs=8, turns=10_000, **how) as vec:
         vec.reset()
-        vec.send(["a"] * 8)
-        steps = [0] * 8
-        while steps[3] < 3:
-            for item in vec.recv():
-                steps[item.index] += 1
-                vec.send({item.index: "a"})
-        assert min(steps[:3] + steps[4:]) > 30
+        for turn in range(3):
+            released = tmp_path / str(turn)
+            vec.send([f"wait {released}" if i == 3 else "a" for i in range(8)])
+            steps = {i: 0 for i in range(8) if i != 3}
+            while min(steps.values()) < 30:
+                results = vec.recv(timeout=120)
+                assert results, "the other envs wait for the slow one"
+                for item in results:
+                    steps[item.index] += 1
+                    if steps[item.index] < 30:
+                        vec.send({item.index: "a"})
+            released.touch()
+            assert [item.index for item in vec.recv()] == [3]
 
 
 def test_a_message_larger_than_any_buffer() -> None:

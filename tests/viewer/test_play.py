@@ -107,9 +107,9 @@ def test_calls_of_a_hung_environment_end_at_their_timeout(tmp_path: Path) -> Non
     register("hung:Step-v0", OneStep, kwargs={"hangs": "step"})
     register("hung:Reset-v0", OneStep, kwargs={"hangs": "reset"})
     try:
-        games = GameStore(Folder(tmp_path), step_timeout=0.02, reset_timeout=0.02)
         with pytest.raises(EnvFailed, match="reset took longer than"):
-            games.start("hung:Reset-v0", 1)
+            GameStore(Folder(tmp_path), reset_timeout=0.02).start("hung:Reset-v0", 1)
+        games = GameStore(Folder(tmp_path), step_timeout=0.02)
         game = games.start("hung:Step-v0", 1)
         with pytest.raises(EnvFailed, match="step took longer than"):
             games.move(game, "yes", box=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
@@ -165,13 +164,14 @@ class Site(BaseHTTPRequestHandler):
     pages: ClassVar[dict[str, Any]] = {article.title: article for article in articles(world)}
     fail: ClassVar[list[str]] = []  # failures for the next requests: "slow", "garbage" or a status code
     requests: ClassVar[list[str]] = []
+    released: ClassVar[threading.Event] = threading.Event()  # ends slow replies
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self.requests.append(self.path)
         wrong = self.fail.pop(0) if self.fail else ""
         if wrong == "slow":
-            time.sleep(0.6)
+            self.released.wait(300)
         if wrong == "garbage":
             return self._respond("<html>unexpected content</html>", "text/html")
         if wrong.isdigit():
@@ -254,9 +254,11 @@ def wiki_server() -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     Site.fail.clear()
+    Site.released.clear()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
+        Site.released.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -38,7 +38,7 @@ class Echo(Environment):  # type: ignore[misc, unused-ignore]
         if action.message == "raise":
             raise RuntimeError("the step failed")
         if action.message == "sleep":
-            time.sleep(1.0)
+            time.sleep(6.0)
         over = action.message == "end"
         return EchoObservation(
             message=f"{self._state.step_count}: {action.message}", done=over, reward=1.0 if over else 0.0
