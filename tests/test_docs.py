@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import tomllib
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from palestra.cli import build_parser, main
+from palestra.training.recipe import make_section
+from palestra.training.sections import SECTIONS
 from tests import warm_process
 
 ROOT = Path(__file__).parent.parent
@@ -88,6 +91,23 @@ def test_shell_examples_have_valid_options() -> None:
                 except SystemExit:
                     unknown = ["invalid value"]
                 assert not unknown, f"{page}: {line}: {unknown}"
+
+
+def test_blocks_that_are_not_run_are_marked() -> None:
+    assert all(title.startswith("needs ") for _, title, _ in blocks("py"))
+    for page, title, code in blocks("sh"):
+        for line in code.replace("\\\n", " ").splitlines():
+            command, _, comment = line.partition("#")
+            runs = not title and "needs " not in comment
+            assert not (runs and re.search(r"Qwen/|--ray|^ray |vllm|sglang", command)), f"{page}: {line}"
+
+
+def test_recipes_in_docs_are_valid() -> None:
+    for _, _, code in blocks("toml"):
+        data = tomllib.loads(code)
+        if all(isinstance(table, dict) for table in data.values()) and data.keys() <= {*SECTIONS, "algorithm"}:
+            for name in data.keys() & SECTIONS.keys():
+                make_section(name, data[name])
 
 
 def test_readme_starts_with_the_two_commands() -> None:

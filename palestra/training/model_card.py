@@ -37,7 +37,7 @@ def model_card(record: RunRecord, name: str) -> str:
         summary,
         _results(record),
         "## Use",
-        f"```sh\npalestra eval {env} --model {name}\npalestra play {env}\n```",
+        f"```sh\npalestra eval {env} --model {name}\npalestra train --env {env} --model {name}\n```",
         note,
         "## Settings",
         f"```json\n{json.dumps(_settings(record.config), indent=1)}\n```",
@@ -70,4 +70,7 @@ def _rates(row: Mapping[str, Any], key: str) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: config[name] for name in _SECTIONS if name in config}
+    """Return the settings for the card, without the folder of the run, which may contain private names."""
+    settings = {name: dict(config[name]) for name in _SECTIONS if name in config}
+    settings.get("run", {}).pop("out", None)
+    return settings

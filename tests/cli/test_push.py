@@ -17,7 +17,7 @@ CONFIG = {
     "env": {"name": ["game:GuessTheNumber-v0-easy=2"]},
     "model": {"name": "default:0.1M"},
     "algorithm": {"name": "rebn", "gamma": 0.9},
-    "run": {"steps": 4, "seed": 1},
+    "run": {"steps": 4, "seed": 1, "out": "/home/me/private"},
 }
 ROWS = [
     {"step": -1, "eval_success": 0.25, "eval_success_low": 0.2, "eval_success_high": 0.3},
@@ -57,6 +57,7 @@ def test_the_model_and_its_card_are_uploaded(trained: Path) -> None:
     assert "| before training | 0 | 25.0% | 20.0% to 30.0% |" in card
     assert "| best | 4 | 50.0% | 40.0% to 60.0% |" in card
     assert "palestra eval game:GuessTheNumber-v0-easy --model me/guesser" in card
+    assert "/home/me" not in card
 
 
 def test_a_wrong_token_is_a_usage_error_without_traceback(trained: Path) -> None:
