@@ -89,9 +89,17 @@
       await P.yield(); // the page's own handlers run first
     }
   };
+  // Wait until the page and its scripts are loaded, because the browser may report the end of the previous page's loading
+  // after the new page was requested.
+  P.loaded = async () => {
+    if (document.readyState === 'complete') return;
+    await P.within(new Promise(resolve => { addListener.call(window, 'load', resolve, {once: true}); }), MAX_WAIT_MS);
+    await P.yield(); // the page's own handlers run first
+  };
   // Let the time of one turn pass, once, even if the page is observed several times because something was not ready.
   let lastTurn = 0;
   P.pass = async (turn, milliseconds) => {
+    await P.loaded();
     await P.idle();
     if (turn === lastTurn) return;
     lastTurn = turn;
