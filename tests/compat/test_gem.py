@@ -121,6 +121,18 @@ def test_step_after_the_end_has_no_reward() -> None:
     assert env.step(r"\boxed{1}")[1:3] == (0.0, True)
 
 
+def test_seeds_of_spawned_environments() -> None:
+    env: Any = gem.make("rg:leg_counting", seed=7)
+    assert env.seed == 7
+    first = env.reset()[0]
+    assert env.reset()[0] != first
+    assert env.seed == 7  # the seed of the environment, not of its current question
+    child = env.spawn(seed=env.seed + 2)
+    assert child.seed == 9
+    assert child.reset()[0] == gem.make("rg:leg_counting", seed=9).reset()[0] != first
+    assert (child.env_id, env.spawn().seed) == ("rg:leg_counting", 7)
+
+
 def test_states_can_be_restored() -> None:
     env: Any = gem.make("game:Mastermind-v0-easy")
     env.reset(seed=5)

@@ -74,11 +74,7 @@ class TranslatedEnv(NativeEnv):
     def __init__(self, **kwargs: Any) -> None:
         inner, extract_boxed = build(load(self.target), {}, {**self.defaults, **kwargs})
         super().__init__(inner, extract_boxed=extract_boxed)
-
-    def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
-        if same_state:
-            return super().spawn(same_state=True, **kwargs)
-        return type(self)(**{**self._call[1], **kwargs})
+        self.set_factory(type(self), kwargs)
 
 
 def gem_class(name: str, target: str) -> type[TranslatedEnv]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self, cast
 
 from palestra.compat.gem.base import EnvWrapper
 from palestra.compat.gem.parsing import TERMINAL_STATE, extract_last_boxed_answer, extract_last_tagged_answer
@@ -11,6 +12,7 @@ from palestra.envs.tasks.base import TaskEnv
 from palestra.envs.tasks.cells import get_cell
 from palestra.envs.tasks.data import DataTask
 from palestra.errors import BadValue, EpisodeOver
+from palestra.seeding import check_seed
 from palestra.types import Observation, Step
 
 
@@ -22,6 +24,8 @@ class NativeEnv(EnvWrapper):
     """
 
     first_obs: Observation = ""
+    _factory: Callable[..., Any] | None = None
+    _keywords: Mapping[str, Any] = {}  # keyword arguments of `make`
 
     def __init__(self, env: Env, env_id: str = "", entry_point: Any = "", extract_boxed: bool | None = None) -> None:
         super().__init__(env)
@@ -29,6 +33,17 @@ class NativeEnv(EnvWrapper):
         self.entry_point = entry_point
         self.extract_boxed = extract_boxed
         self._cells: dict[str, Any] = {}  # answers and tests that the caller has set for the current question
+
+    def set_factory(self, factory: Callable[..., Env], keywords: dict[str, Any]) -> None:
+        """Let `spawn` call `factory` with the keyword arguments of `make`; set `seed` to theirs, as in GEM."""
+        self._factory, self._keywords = factory, keywords
+        if keywords.get("seed") is not None:
+            self.seed = check_seed(keywords["seed"])
+
+    def spawn(self, same_state: bool = False, **kwargs: Any) -> Self:
+        if same_state or self._factory is None:
+            return super().spawn(same_state, **kwargs)
+        return cast(Self, self._factory(**{**self._keywords, **kwargs}))
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None, idx: int | None = None, **more: Any

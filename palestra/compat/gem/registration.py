@@ -71,6 +71,8 @@ def print_envs() -> None:
 def make(env_id: str, **kwargs: Any) -> Env:
     """Build an environment with GEM's keyword arguments."""
     env = _build(env_id, **kwargs)
+    if isinstance(env, NativeEnv):
+        env.set_factory(partial(make, env_id), kwargs)
     env.env_id = env_id  # type: ignore[attr-defined]  # an attribute of GEM's environments
     return env
 
