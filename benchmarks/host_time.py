@@ -39,6 +39,7 @@ from palestra.engines.local.paged.layout import SAMPLED, SEED_LOW
 from palestra.engines.local.paged.runner import Flight, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.rollout import RolloutWorkers, collect
+from palestra.rollout.heap import frozen_heap
 from palestra.seeding import child_seed
 
 GAME = "game:GuessTheNumber-v0-hard"
@@ -204,7 +205,8 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="Print all measurements as JSON.")
     args = parser.parse_args()
-    report = asyncio.run(measure(args.episodes, args.rounds, args.workers))
+    with frozen_heap():  # as in training
+        report = asyncio.run(measure(args.episodes, args.rounds, args.workers))
     missed = [unit for unit, limit in LIMITS.items() if report["ratios"][unit] > limit]
     if args.json:
         print(json.dumps(report, indent=1))

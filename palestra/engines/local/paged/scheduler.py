@@ -39,13 +39,6 @@ class _Launched(NamedTuple):
     generations: NDArray[np.int64]  # a slot's generation changes when another sequence takes it
 
 
-class _Conversation(NamedTuple):
-    """An idle conversation. It keeps references to its full pages until it continues or their memory is needed."""
-
-    tokens: int  # number of tokens after its last reply
-    prefix: Prefix
-
-
 class PagedScheduler:
     """Runs up to `max_running` requests at once; a step reads at most `prefill_budget` prompt tokens."""
 
@@ -70,7 +63,9 @@ class PagedScheduler:
         self._any_cancelled = False
         self._idle_since: float | None = None
         self._deferred = 0
-        self._conversations: dict[Hashable, _Conversation] = {}  # idle ones, least recently used first
+        # Full pages of idle conversations, which keep them until they continue or memory is needed. Least recently used
+        # conversations are first.
+        self._conversations: dict[Hashable, Prefix] = {}
 
     @property
     def max_tokens(self) -> int:
@@ -146,9 +141,9 @@ class PagedScheduler:
 
     def forget(self, key: Hashable) -> None:
         """Release a conversation's pages. They can be found until they are the least recently used ones."""
-        conversation = self._conversations.pop(key, None)
-        if conversation is not None:
-            self.blocks.release(conversation.prefix.pages)
+        prefix = self._conversations.pop(key, None)
+        if prefix is not None:
+            self.blocks.release(prefix.pages)
 
     def _forget_all(self) -> None:
         for key in list(self._conversations):
@@ -239,9 +234,10 @@ class PagedScheduler:
             request = self._waiting[0]
             ids = request.prompt_bytes + request.reply_bytes
             count = len(ids) // 4
-            known = None if request.key is None else self._conversations.pop(request.key, None)
+            prefix = None if request.key is None else self._conversations.pop(request.key, None)
+            own = 0 if prefix is None else PAGE * len(prefix.pages)
             # The last token is always computed, because its logits are needed.
-            pages, content = self.blocks.match(ids, (count - 1) // PAGE, None if known is None else known.prefix)
+            pages, content = self.blocks.match(ids, (count - 1) // PAGE, prefix)
             new = self._allocate(pages_for(min(count + 1, request.max_length)) - len(pages))
             if new is None:
                 self.blocks.release(pages)
@@ -253,7 +249,7 @@ class PagedScheduler:
             sequence = RunningSequence(self._waiting.popleft(), self._free_slots.pop(), ids, pages, new, content)
             started.append(sequence)
             self._sequences[sequence.slot] = sequence
-            own = 0 if known is None else min(known.tokens, sequence.computed)
+            own = min(own, sequence.computed)
             self.stats.reused += own
             self.stats.shared += sequence.computed - own
             if request.version is None:
@@ -385,8 +381,8 @@ class PagedScheduler:
         request, full = sequence.request, sequence.registered
         if request.key is not None and request.finish is not None:
             self.forget(request.key)  # a concurrent request in the same conversation may have ended before
-            prefix = Prefix(sequence.ids[: PAGE_BYTES * full], sequence.pages[:full], sequence.content)
-            self._conversations[request.key] = _Conversation(len(sequence.ids) // 4, prefix)
+            ids, pages = sequence.ids[: PAGE_BYTES * full], sequence.pages[:full]
+            self._conversations[request.key] = Prefix(ids, pages, sequence.content)
             sequence.pages = sequence.pages[full:]
 
     def _fail(self, reason: str) -> None:
