@@ -46,7 +46,14 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
         ),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
         (
-            {**FREE, "reward_hook": "test-long-replies", "max_tokens": 16, "lr": 3e-2, "cut_penalty": 0.0},
+            {
+                **FREE,
+                "reward_hook": "test-long-replies",
+                "max_tokens": 16,
+                "lr": 3e-2,
+                "cut_penalty": 0.0,
+                "horizon": "none",
+            },
             "may favor longer text. Lower --max-tokens",
         ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
@@ -57,8 +64,9 @@ FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
     small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 1}
     common = {"env": ENV, "model": taught, "optimizer": "muon", "minibatches": 4, "store": False, "max_tokens": 8}
+    short = {"horizon": "2", "out": str(tmp_path), "threads": 1}
     lines: list[str] = []
-    train(from_mapping({**common, **small, "out": str(tmp_path), "threads": 1, **settings}), log=lines.append)
+    train(from_mapping({**common, **small, **short, **settings}), log=lines.append)
     assert sum(words in line for line in lines) == 1, lines
 
 
