@@ -67,14 +67,14 @@ TAUGHT = {
     "env": "game:GuessTheNumber-v0-easy",
     "model": "default:0.1M",
     "steps": 1,
-    "episodes": 16,
+    "episodes": 4,
     "group_size": 4,
     "warm_start": 128,
     "warm_epochs": 3,
     "warm_batch": 8,
     "warm_lr": 1e-2,
     "lr": 1e-9,
-    "eval_episodes": 8,
+    "eval_episodes": 1,
     "max_tokens": 8,
     "threads": 1,
 }
@@ -103,7 +103,8 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark slow tests, and move files with long or slow tests to the front."""
-    files = {item: item.path.relative_to(HERE).as_posix() for item in items}
+    names = {path: path.relative_to(HERE).as_posix() for path in {item.path for item in items}}
+    files = {item: names[item.path] for item in items}
     for item, file in files.items():
         if file in SLOW or f"{file}::{getattr(item, 'originalname', item.name)}" in SLOW:
             item.add_marker(pytest.mark.slow)

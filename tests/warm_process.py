@@ -35,15 +35,18 @@ from typing import Any, TextIO, cast
 
 PRELOAD = (
     "hypothesis",  # before numpy, because it registers numpy's random generator when imported
+    "aiohttp",
     "datasets",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "mcp",
     "minigrid",
     "palestra.cli",
+    "palestra.engines.local.scheduler_selection",
     "palestra.evals",
     "peft",
     "playwright.sync_api",
+    "tensorboard.backend.event_processing.event_accumulator",
 )
 FROM_TRANSFORMERS = ("AutoTokenizer", "LlamaForCausalLM", "Qwen3ForCausalLM")
 TEST_RUN = "PALESTRA_TEST_RUN"  # environment variable, the same in all processes of a test run
