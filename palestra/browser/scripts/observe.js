@@ -250,19 +250,24 @@
       element.scrollIntoView({block: 'center', inline: 'nearest'});
       [x, y] = pointOf(node);
     }
+    if (!hits(element, ...uncovered(node, element, x, y)) && fixed(document.elementFromPoint(x, y))) { // below a bar
+      element.scrollIntoView({block: 'center', inline: 'nearest'});
+      [x, y] = pointOf(node);
+    }
     [x, y] = uncovered(node, element, x, y);
     return {x, y, tag: element.tagName, type: element.type || '', editable: element.isContentEditable, disabled: !!element.disabled,
       readonly: !!element.readOnly, option};
   };
   // Return another point of the element if the first one is covered by an element that lies above it.
+  const hits = (element, x, y) => { const top = document.elementFromPoint(x, y); return top && (element.contains(top) || top.contains(element)); };
+  const fixed = node => !!node && (['fixed', 'sticky'].includes(getComputedStyle(node).position) || fixed(node.parentElement));
   function uncovered(node, element, x, y) {
-    const hits = (x, y) => { const top = document.elementFromPoint(x, y); return top && (element.contains(top) || top.contains(element)); };
-    if (hits(x, y)) return [x, y];
+    if (hits(element, x, y)) return [x, y];
     const rect = boxOf(node);
     for (const across of [0.5, 0.1, 0.9, 0.3, 0.7])
       for (const down of [0.5, 0.1, 0.9, 0.3, 0.7]) {
         const point = [rect.left + rect.width * across, rect.top + rect.height * down];
-        if (hits(...point)) return point;
+        if (hits(element, ...point)) return point;
       }
     return [x, y];
   }
