@@ -12,6 +12,7 @@ MICRO_BATCH, LARGE_MICRO_BATCH = 16_384, 32_768  # default numbers of tokens per
 GPU_FRACTION = 0.75  # maximum size of the activations, as a fraction of the GPU memory that the update leaves free
 CPU_LIMIT = 2 << 30  # maximum bytes of activations per pass; constant, so that runs are reproducible across machines
 RESERVE = 0.06  # share of a GPU for its CUDA context and fragmentation
+CONTEXT = 650_000_000  # bytes of the CUDA context, measured on an H200
 LOGITS_BLOCK = 1 << 25  # maximum number of logits that are stored
 GPU_BLOCK = 1 << 29  # maximum number of logits per block on a GPU; larger ones are not faster
 GPU_BLOCK_FRACTION = 1 / 128  # maximum number of logits per block, per byte of GPU memory
@@ -83,7 +84,7 @@ def update_memory(
     parts["logits"] = _logits(sizes, most if batch is None else min(most, batch), gpu_memory)
     limit = float(CPU_LIMIT)
     if gpu_memory is not None:
-        limit = GPU_FRACTION * (int(gpu_memory * (1 - RESERVE)) - sum(parts.values()) - own_gradients)
+        limit = GPU_FRACTION * (gpu_memory - CONTEXT - sum(parts.values()) - own_gradients)
     large = sizes.packed and sizes.activations(LARGE_MICRO_BATCH) <= limit
     micro_batch = token_budget or (LARGE_MICRO_BATCH if large else MICRO_BATCH)
     tokens = max(micro_batch, conversation)
@@ -99,7 +100,7 @@ def update_memory(
 
 
 def _logits(sizes: UpdateSizes, tokens: int, gpu_memory: int | None) -> int:
-    """Return the size of the logits of a block with their gradients, and of the output layer's gradient.
+    """Return the size of the logits of a block, of two results of the same size, and of the output layer's gradient.
 
     That gradient is a float32 sum over blocks of tokens, and one block's gradient in the precision of the weights.
     """
@@ -107,13 +108,14 @@ def _logits(sizes: UpdateSizes, tokens: int, gpu_memory: int | None) -> int:
     logits = tokens * sizes.vocabulary
     blocks = logits > LOGITS_BLOCK and not sizes.lora
     gradient = (4 + sizes.itemsize) * sizes.vocabulary * sizes.hidden if blocks else 0
-    return 2 * sizes.itemsize * min(block, logits) + gradient
+    return 3 * sizes.itemsize * min(block, logits) + gradient
 
 
 def packed_activations(hidden: int, heads: int, key_heads: int, head_dim: int, inner: int) -> int:
     """Return how many values the packed forward pass of one block stores per token for the backward pass.
 
-    These are the residual sums, the norms, queries and keys before and after rotation, values, attention outputs, and
-    the MLP's gate and up projections and their product.
+    These are two residual sums and their norms, queries and keys before and after rotation, values, attention outputs,
+    the MLP's gate and up projections and their product, and, for conversations of different lengths, one more copy of
+    the tensors of the attention.
     """
-    return 5 * hidden + 4 * (heads + key_heads) * head_dim + 3 * inner
+    return 4 * hidden + 4 * (heads + key_heads) * head_dim + 3 * inner
