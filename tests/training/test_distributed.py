@@ -63,10 +63,12 @@ def shard_and_note(module, **options):
 
 fsdp.fully_shard = shard_and_note
 
-record = Trainer.record
+record, copies = Trainer.record, set()
 
 def record_and_die(self, row):
     record(self, row)
+    policy = self.learner.policy
+    copies.add(policy.sampler is not policy.model)
     if row["step"] == int(os.environ.get("DIES_AT", "-2")):
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -77,7 +79,9 @@ for values in json.loads(sys.argv[1]):
     config = from_mapping(values)
     train(config)
     (config.folder / f"units-{os.environ['RANK']}.json").write_text(json.dumps(units))
+    (config.folder / f"copies-{os.environ['RANK']}.json").write_text(json.dumps(sorted(copies)))
     units.clear()
+    copies.clear()
 """
 
 
@@ -99,6 +103,13 @@ def train_in_two_processes(configs: list[dict[str, Any]], script: Path, **last: 
             processes.append(warm_process.Popen(command, stdout=errors, stderr=errors, env=variables))
     codes = [process.wait() for process in processes]
     return codes, [(script.parent / f"errors-{rank}").read_text()[-3000:] for rank in "01"]
+
+
+def has_copies(folder: Path) -> bool:
+    """Return whether the two processes of a run had a full copy of the sharded model for sampling."""
+    ranks = [json.loads((folder / f"copies-{rank}.json").read_text()) for rank in "01"]
+    assert ranks in ([[True], [True]], [[False], [False]])
+    return ranks == [[True], [True]]
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -153,6 +164,7 @@ def test_sharded_weights_are_offloaded_only_on_request(two: dict[str, dict[str, 
             units = json.loads((Path(two[name]["out"]) / f"units-{rank}.json").read_text())
             assert len(units) > 1
             assert all(unit == [name == "ppo", "torch.float32"] for unit in units), units
+        assert has_copies(Path(two[name]["out"]))  # the local engine samples from it
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.training.test_distributed import train_in_two_processes
+from tests.training.test_distributed import has_copies, train_in_two_processes
 from tests.vllm.test_training import SHORT, check_steps, rows_of, save_model, servers_of
 
 TWO: dict[str, Any] = {**SHORT, "warm_start": 64, "episodes": 16, "concurrency": 16, "save_every": 1}
@@ -37,6 +37,7 @@ def test_two_processes_share_two_servers_of_which_one_is_killed(tmp_path: Path) 
     assert codes == [0, 0], output
     assert killed
     check_steps(folder, 4, updates=False)
+    assert not has_copies(folder)  # the servers sample
     assert servers_of(folder) == []
 
 
@@ -46,3 +47,4 @@ def test_two_processes_with_lora(tmp_path: Path) -> None:
     codes, output = train_in_two_processes([{**settings, "steps": 2}], tmp_path / "run.py")
     assert codes == [0, 0], output
     check_steps(folder, 2, updates=False)
+    assert has_copies(folder)  # of the base model, from which the servers start
