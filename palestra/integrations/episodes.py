@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from palestra.agents.chat import ChatAgent
@@ -124,6 +126,12 @@ def task_seeds(env: str | Sequence[str], tasks: int, seed: int = 0) -> list[tupl
     for name in names:
         EnvFactory.of(name)  # report an unknown name now
     return [(names[i % len(names)], child_seed(seed, "task", i) % 2**48) for i in range(tasks)]
+
+
+def write_rows(path: str | Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write the rows of a dataset to a JSON Lines file and return its path."""
+    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Path(path)
 
 
 class SteppedEpisode:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, EnvFailed
-from palestra.integrations.episodes import SteppedEpisode, env_tokens, task_seeds
+from palestra.integrations.episodes import SteppedEpisode, env_tokens, task_seeds, write_rows
 from palestra.optional import require
 
 if TYPE_CHECKING:
@@ -144,6 +144,4 @@ def dataset_rows(env: str | Sequence[str], tasks: int, *, seed: int = 0, **env_k
 
 def write_dataset(path: str | Path, env: str | Sequence[str], tasks: int, *, seed: int = 0, **env_kwargs: Any) -> Path:
     """Write the rows to a JSON Lines file for `rollout.train.path` or `rollout.test.path`."""
-    rows = dataset_rows(env, tasks, seed=seed, **env_kwargs)
-    Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return Path(path)
+    return write_rows(path, dataset_rows(env, tasks, seed=seed, **env_kwargs))

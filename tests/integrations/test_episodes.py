@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,14 @@ import pytest
 from palestra.engines import ByteTokenizer
 from palestra.engines.base import Sampling
 from palestra.errors import BadValue, EnvFailed, UnknownEnv
-from palestra.integrations.episodes import FrameworkEngine, SteppedEpisode, play_episode, task_seeds, token_row
+from palestra.integrations.episodes import (
+    FrameworkEngine,
+    SteppedEpisode,
+    play_episode,
+    task_seeds,
+    token_row,
+    write_rows,
+)
 
 TOKENIZER = ByteTokenizer()
 END = TOKENIZER.eos_token_id
@@ -84,3 +93,8 @@ def test_tasks_alternate_between_environments() -> None:
         task_seeds("game:Nothing-v0", 1)
     with pytest.raises(BadValue):
         task_seeds(ENV, 0)
+
+
+def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "train.jsonl", [{"env": ENV, "seed": 1}, {"env": ENV, "seed": 2}])
+    assert [json.loads(line)["seed"] for line in path.read_text().splitlines()] == [1, 2]
