@@ -48,6 +48,18 @@ class EnvWrapper(Wrapper):
         super().__init_subclass__(**kwargs)
         _accept_options(cls)
 
+    def _inner_state(self) -> dict[str, Any]:
+        """Return the state of the wrapped environment, which is a copy if it has no `get_state`."""
+        if hasattr(self.env, "get_state"):
+            return dict(self.env.get_state())
+        return {"env": self.env.fork()}
+
+    def _set_inner_state(self, state: dict[str, Any]) -> None:
+        if hasattr(self.env, "set_state"):
+            self.env.set_state(state)
+        else:
+            self.env = state["env"].fork()
+
 
 def seed_everything(seed: int | None) -> None:
     """Seed Python's and numpy's global generators; None selects a random seed."""

@@ -68,6 +68,7 @@ def translate(cls: type, given: dict[str, Any]) -> Arguments:
         kwargs["dataset_seed"] = 42 if seed is None else seed
         kwargs.setdefault("size", 500)
         kwargs.setdefault("format_note", False)
+        kwargs.setdefault("format_error_reward", 0.0)
         seed = 0
     accepted = accepted_keywords(cls)
     if accepted is not None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from palestra.compat.gem.building import build, load
+from palestra.compat.gem.building import TranslatedEnv, build, load
+from palestra.compat.gem.earlier_ids import EARLIER_IDS
 from palestra.compat.gem.native import NativeEnv
 from palestra.compat.gem.vectors import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from palestra.core import Env
-from palestra.errors import BadEnvId, UnknownEnv
+from palestra.errors import BadEnvId, BadValue, UnknownEnv
 from palestra.keywords import accepted_keywords
 from palestra.registry import get_spec, list_envs
 from palestra.registry import register as palestra_register
@@ -28,15 +29,24 @@ class EnvSpec:
     kwargs: dict[str, Any] = field(default_factory=dict)
 
 
+# Ids that GEM registers but cannot build.
+_UNAVAILABLE = {
+    "rg:composite": (
+        "rg:composite needs a list of datasets, which GEM does not pass, so GEM cannot build it either; use the ids of "
+        "the datasets, such as gem.make_vec(['rg:leg_counting', 'rg:letter_counting'])"
+    )
+}
+_EARLIER = {env_id: EnvSpec(env_id, entry_point, kwargs) for env_id, (entry_point, kwargs) in EARLIER_IDS.items()}
 _registered: dict[str, EnvSpec] = {}  # environments registered with `register` below
 
 
 class _Registry(Mapping[str, EnvSpec]):
-    """All of Palestra's environments and those registered with `register`, by id."""
+    """All of Palestra's environments, those with GEM's earlier ids and those registered with `register`, by id."""
 
     def __getitem__(self, env_id: str) -> EnvSpec:
-        if env_id in _registered:
-            return _registered[env_id]
+        own = _registered.get(env_id) or _EARLIER.get(env_id)
+        if own is not None:
+            return own
         try:
             spec = get_spec(env_id)
         except (BadEnvId, UnknownEnv) as err:
@@ -44,7 +54,7 @@ class _Registry(Mapping[str, EnvSpec]):
         return EnvSpec(spec.id, spec.entry_point, dict(spec.kwargs))
 
     def __iter__(self) -> Iterator[str]:
-        yield from dict.fromkeys([*list_envs(), *_registered])
+        yield from dict.fromkeys([*list_envs(), *_EARLIER, *_registered])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -78,16 +88,20 @@ def make(env_id: str, **kwargs: Any) -> Env:
 
 
 def _build(env_id: str, **kwargs: Any) -> Env:
-    spec = _registered.get(env_id)
+    spec = _registered.get(env_id) or _EARLIER.get(env_id)
     if spec is not None:
         target = load(spec.entry_point)
-        accepted = accepted_keywords(target) if isinstance(target, type) else None
+        accepted = None
+        if isinstance(target, type) and not issubclass(target, TranslatedEnv):
+            accepted = accepted_keywords(target)
         first = None if accepted is None or "seed" in accepted else kwargs.pop("seed", None)
         env: Env = target(**{**spec.kwargs, **kwargs})
         if first is not None:  # the class has no `seed`, which `make_vec` passes to every environment
             env._first_seed = check_seed(first)
         env.entry_point = spec.entry_point  # type: ignore[attr-defined]
         return env
+    if env_id in _UNAVAILABLE:
+        raise BadValue(_UNAVAILABLE[env_id])
     native = get_spec(env_id)
     target = load(native.entry_point)
     if not isinstance(target, type):  # another package registered a function

@@ -201,10 +201,10 @@ class ToolEnvWrapper(EnvWrapper):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state of the episode, for `set_state`."""
-        return {**self.env.get_state(), **self._counters()}  # type: ignore[attr-defined]
+        return {**self._inner_state(), **self._counters()}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a state that `get_state` returned."""
-        self.env.set_state(state)  # type: ignore[attr-defined]
+        self._set_inner_state(state)
         self.tool_use_counter = state.get("tool_use_counter", 0)
         self.tool_success_counter = state.get("tool_success_counter", 0)

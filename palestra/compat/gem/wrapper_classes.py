@@ -59,6 +59,17 @@ class ObservationWrapper(EnvWrapper):
         self.obs_queue.append((text, bool(step.info.get("use_tool"))))
         return Step(self.observation(step.info), step.reward, step.terminated, step.truncated, step.info)
 
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of the episode and its history, for `set_state`."""
+        return {**self._inner_state(), "obs_queue": list(self.obs_queue), "act_queue": list(self.act_queue)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `get_state` returned."""
+        self._set_inner_state(state)
+        for queue, items in ((self.obs_queue, state["obs_queue"]), (self.act_queue, state["act_queue"])):
+            queue.clear()
+            queue.extend(items)
+
     def observation(self, info: dict[str, Any]) -> str:
         """Return the history as one string."""
         return f"{info.get('prefix', '')}{self._history()}{info.get('suffix', '')}"
@@ -107,6 +118,16 @@ class EpisodeTrackingWrapper(EnvWrapper):
         self.cumulative_rewards += step.reward
         info = {**step.info, "step_counter": self.step_counter, "cumulative_rewards": self.cumulative_rewards}
         return step._replace(info=info)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the state of the episode and its counters, for `set_state`."""
+        counters = {"step_counter": self.step_counter, "cumulative_rewards": self.cumulative_rewards}
+        return {**self._inner_state(), **counters}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from a state that `get_state` returned."""
+        self._set_inner_state(state)
+        self.step_counter, self.cumulative_rewards = state["step_counter"], state["cumulative_rewards"]
 
 
 def _python(**options: Any) -> Callable[..., Env]:
