@@ -31,6 +31,11 @@ INDEX = """<!doctype html><title>Shop</title><h1>Shop</h1>
 SECOND = """<!doctype html><title>Second</title><p>You searched: <b id='q'></b></p>
 <script>q.textContent=location.search</script>"""
 
+BAR = """<!doctype html><title>Form</title><div style="height:560px"></div><label><input type="checkbox"> Public</label>
+<div style="height:2000px"></div>
+<div style="position:fixed;bottom:0;left:0;right:0;height:80px"><button>Save</button></div>
+"""
+
 
 @dataclass(frozen=True)
 class Pages:
@@ -50,6 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (folder / "index.html").write_text(INDEX)
     (folder / "second.html").write_text(SECOND)
+    (folder / "bar.html").write_text(BAR)
     return folder
 
 
@@ -95,6 +101,11 @@ def test_typing_and_choosing(page: Episode) -> None:
     date = next(node.number for node in page.state.nodes if node.role == "textbox" and not node.name)
     assert "value: 2020-02-29" in do(page, f"fill [{date}] [2020-02-29]")
     assert "A dialog was shown: Saved Bob" in do(page, f"click [{number(page, 'button', 'Save')}]")
+
+
+def test_an_element_below_a_fixed_bar_is_scrolled_before_it_is_clicked(page: Episode) -> None:
+    do(page, "goto [http://shop.test/bar.html]")
+    assert "checkbox 'Public' focused: True checked: True" in do(page, f"click [{number(page, 'checkbox')}]")
 
 
 def test_the_clipboard_belongs_to_the_context(page: Episode) -> None:

@@ -25,11 +25,14 @@ function show() {
   fetch('data').then(r => r.text()).then(text => { data.textContent = text; setTimeout(() => data.append('!'), 100) })
   document.body.insertAdjacentHTML('afterbegin', '<div class=card>Card</div>')
 }</script>"""
+SCRIPTED = b"""<!doctype html><title>Scripts</title><p id=data>empty</p>
+<script>__palestra.pass(1, 1000)</script><script src=slow.js></script>"""  # the first turn, before the script has run
+SCRIPT = b"setTimeout(() => data.textContent = 'shown', 500)"
 ICON = b'<svg xmlns="http://www.w3.org/2000/svg" width="24" height="24"><rect width="24" height="24"/></svg>'
 
 
 class SlowSite:
-    """Delays every response except the page itself by `wait` seconds."""
+    """Delays every response except the pages themselves by `wait` seconds."""
 
     quick = False
 
@@ -38,16 +41,17 @@ class SlowSite:
 
     def respond(self, request: Request) -> Response:
         path = request.url.rpartition("/")[2]
-        if path:
+        if path not in ("", "scripted"):
             threading.Event().wait(self.wait)
-        body = {"": PAGE, "icon.svg": ICON, "data": b"loaded"}.get(path, b"")
-        kind = "image/svg+xml" if path == "icon.svg" else "text/html"
+        body = {"": PAGE, "scripted": SCRIPTED, "icon.svg": ICON, "slow.js": SCRIPT, "data": b"loaded"}.get(path, b"")
+        kind = {"icon.svg": "image/svg+xml", "slow.js": "text/javascript"}.get(path, "text/html")
         return Response(status=200, headers=(("Content-Type", kind),), body=body)
 
 
 @dataclass(frozen=True)
 class SlowStart:
     wait: float
+    path: str = ""
     label: Any = None
     size: tuple[int, int] = (800, 600)
 
@@ -55,7 +59,7 @@ class SlowStart:
         return {"slow.test": SlowSite(self.wait)}
 
     def open(self, context: Context) -> None:
-        assert context.tab.navigate("http://slow.test/") is None
+        assert context.tab.navigate(f"http://slow.test/{self.path}") is None
 
 
 def test_an_observation_waits_for_pictures_requests_and_hover() -> None:
@@ -71,3 +75,9 @@ def test_an_observation_waits_for_pictures_requests_and_hover() -> None:
     assert "class: icon" in texts[0]  # the picture, which gives the element its size
     assert "paragraph 'loaded!'" in texts[0]
     assert "paragraph '1704103202000'" in texts[0]  # two turns have passed: the first observation and the click
+
+
+def test_time_passes_only_after_the_scripts_of_a_page_have_run() -> None:
+    episode = Episode(SlowStart(0.1, "scripted"), View(), milliseconds=1000)
+    assert "paragraph 'shown'" in episode.state.text()
+    episode.release()
