@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from palestra.browser.actions import BadAction, parse_action
 from palestra.browser.context import Context
@@ -13,10 +13,13 @@ from palestra.browser.episode import Episode
 from palestra.browser.executable import find_browser
 from palestra.browser.observation import View
 from palestra.browser.sites import FolderSite, PortSite, Site
-from palestra.errors import BadValue
 from palestra.tools.base import BadCall, Tool
 
+if TYPE_CHECKING:
+    from palestra.tools.search.corpus import Corpus
+
 DEFAULT_HOST = "site.test"
+PAGES = " (pages with a search field)"
 TURN_MS = 1000.0
 
 
@@ -24,7 +27,7 @@ TURN_MS = 1000.0
 class BrowsingStart:
     """The first page of one of the sites."""
 
-    addresses: tuple[tuple[str, str | int], ...]  # host name, and a folder or a local port
+    addresses: tuple[tuple[str, str | int | Corpus], ...]  # host name, and a folder, a local port or a corpus
     url: str
 
     @property
@@ -42,11 +45,26 @@ class BrowsingStart:
         context.tab.navigate(self.url)
 
 
-def make_site(place: str | int | Path) -> Site:
-    """Return the site in a folder or on a port of this machine."""
+def make_site(place: str | int | Corpus) -> Site:
+    """Return the site in a folder, on a port of this machine, or with the pages of a corpus ("": the encyclopedia)."""
     if isinstance(place, int):
         return PortSite(place)
-    return FolderSite(place)
+    if isinstance(place, str) and place:
+        return FolderSite(place)
+    from palestra.tools.search.site import CorpusSite
+
+    return CorpusSite(None if isinstance(place, str) else place)
+
+
+def _has_own_pages(place: str | int | Corpus) -> bool:
+    return isinstance(place, int) or (isinstance(place, str) and place != "")
+
+
+def _place(place: str | int | Path | Corpus) -> str | int | Corpus:
+    """Return a folder as text, and the text of a number as the port."""
+    if not isinstance(place, str | int | Path):
+        return place
+    return int(str(place)) if str(place).isdigit() else str(place)
 
 
 class BrowserTool(Tool):
@@ -58,24 +76,28 @@ class BrowserTool(Tool):
     example: Mapping[str, Any] | None = {"action": "click [12]"}
 
     def __init__(
-        self, site: str = "", *, sites: Mapping[str, str | int | Path] | None = None, viewport_only: bool = True
+        self,
+        site: str | Corpus = "",
+        *,
+        sites: Mapping[str, str | int | Path | Corpus] | None = None,
+        viewport_only: bool = True,
     ) -> None:
         """Create the tool.
 
-        `site` is the folder of a static site or a port of this machine, as in `tools=["browser:/srv/site"]`, and
-        becomes http://site.test/. `sites` maps host names to folders and ports. No other address can be reached.
+        `site` is the folder of a static site or a port of this machine, as in `tools=["browser:/srv/site"]`, or a
+        Corpus, whose pages get a search field, and becomes http://site.test/. `sites` maps host names to folders, ports
+        and corpora. Without both, the site is the corpus of the environment, or the built-in encyclopedia. No other
+        address can be reached.
         """
-        addresses = {**({DEFAULT_HOST: site} if site else {}), **(sites or {})}
-        if not addresses:
-            raise BadValue('the browser tool needs a site: tools=["browser:FOLDER"] or ["browser:PORT"]')
-        self.addresses = tuple(
-            (host.lower(), int(str(place)) if str(place).isdigit() else str(place)) for host, place in addresses.items()
-        )
+        addresses: dict[str, str | int | Path | Corpus] = dict(sites or {})
+        if site != "" or not addresses:
+            addresses = {DEFAULT_HOST: site, **addresses}
+        self.addresses = tuple((host.lower(), _place(place)) for host, place in addresses.items())
         for _, place in self.addresses:
             make_site(place)  # raises an error for a folder that does not exist
         find_browser()
         self.view = View(viewport_only=viewport_only)
-        hosts = ", ".join(f"http://{host}/" for host, _ in self.addresses)
+        hosts = ", ".join(f"http://{host}/{'' if _has_own_pages(place) else PAGES}" for host, place in self.addresses)
         self.description = (
             f"Use a web browser. The sites are {hosts}. Actions: goto [url], click [id], type [id] [text] [1] (1 "
             "presses Enter), select [id] [option], scroll [down], go_back, new_tab, tab_focus [index], close_tab. The "

@@ -39,14 +39,14 @@ def register_tool(name: str, factory: ToolFactory, *, overwrite: bool = False) -
 def make_toolset(item: str | Toolset | Callable[..., Any], *, corpus: Any = None) -> Toolset:
     """Convert an element of `tools=[...]` to a Toolset: a name, a tool, a tool class or a typed function.
 
-    `corpus` is the environment's corpus or None; a tool named "search" without a source searches this corpus.
+    `corpus` is the environment's corpus or None; the tools "search" and "browser" without a source use this corpus.
     """
     if isinstance(item, Toolset):
         return item
     if isinstance(item, str):
         name, colon, rest = item.partition(":")
         factory = get_tool(name)
-        if name == "search" and not rest and corpus is not None:
+        if name in ("browser", "search") and not rest and corpus is not None:
             rest, colon = corpus, ":"
         tools = factory(rest) if colon else factory()
         if not isinstance(tools, Toolset):

@@ -27,7 +27,7 @@ class Tools(Wrapper):
 
     Args:
         tools: names ("python", "search", "mcp:server.json"), Tool objects, or typed functions with a docstring.
-            "search" searches the environment's `corpus` attribute if it has one.
+            "search" and "browser" use the environment's `corpus` attribute if it has one.
         max_calls: maximum number of calls per episode; after that, every reply is passed to the task.
         call_reward: reward for each call; negative for a penalty.
         success_reward: additional reward for each successful call.

@@ -7,13 +7,18 @@ import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 import palestra
+from palestra.browser.sites import Request
 from palestra.envs.web.app import PREFIX
 from palestra.envs.web.tasks import WebTask, accepts_answer
+from palestra.envs.world.corpus import WorldCorpus
 from palestra.errors import BadValue
+from palestra.tools.search.encyclopedia import encyclopedia_passages
+from palestra.tools.search.site import CorpusSite
 
 APP = """
 import http.server, sqlite3, sys, urllib.parse
@@ -139,5 +144,23 @@ def test_the_browser_tool(shop: dict[str, Any]) -> None:
         step = env.step("<browser>goto [http://example.com/]</browser>")
         assert "The available sites are: http://site.test/" in step.observation
         fork.close()
-    with pytest.raises(BadValue, match="needs a site"):
-        palestra.make("game:GuessTheNumber-v0-easy", tools=["browser"])
+
+
+def test_the_browser_tool_without_a_site_shows_the_corpus() -> None:
+    corpus = WorldCorpus(seed=0, pages=100)
+    _, title, text = next(iter(corpus.passages()))
+    with palestra.make("qa:World-v0-1hop", pages=100, tools=["browser"]) as env:
+        assert "http://site.test/ (pages with a search field)" in env.reset(seed=1)[0]
+        step = env.step(f"<browser>goto [http://site.test/search?q={quote(title)}]</browser>")
+        link = number(step.observation, f"link '{title}'")
+        step = env.step(f"<browser>click [{link}]</browser>")
+        assert f"heading '{title}'" in step.observation
+        assert text[:80] in step.observation
+    encyclopedia = CorpusSite()
+    person = next(passage for passage in encyclopedia_passages() if " was a poet " in passage.text)
+    pages = [
+        encyclopedia.respond(Request(method="GET", url=f"http://site.test/{path}", headers={}))
+        for path in (f"search?q={quote(person.title)}", "search?q=", "page/0", "page/9999999", "page/x", "")
+    ]
+    assert [page.status for page in pages] == [200, 200, 200, 404, 404, 200]
+    assert f">{person.title}</a>".encode() in pages[0].body
