@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 export PALESTRA_OSCAR ?= $(CURDIR)/.cache/frameworks/oscar
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release sandbox java browser chromium forge store balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release release-checkpoints sandbox java browser chromium forge store balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -111,6 +111,11 @@ $(DOCS)/.installed: docs/requirements.txt
 # Build the distribution into dist/, check it, and install it into an empty environment.
 release: | $(BIN)/python
 	$(BIN)/python scripts/release.py
+
+# Pack finished runs with at most 10M parameters as release files in dist/checkpoints: model, card, metrics and trajectories.
+# RUNS names their folders; without it, all runs below runs/ are packed.
+release-checkpoints: $(VENV)/.dev
+	$(BIN)/python scripts/release_checkpoints.py $(RUNS)
 
 # Install bubblewrap for the sandbox, and a Python interpreter that unprivileged users can execute.
 sandbox:
