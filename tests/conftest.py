@@ -53,7 +53,6 @@ FIRST = {
     "cli/test_train.py",
     "engines/test_default_model.py",
     "test_docs.py",
-    "test_recipes.py",
     "tools/test_sandbox.py",
     "training/test_distributed.py",
 }

@@ -1,0 +1,328 @@
+"""Answer GEM's questions (arXiv 2510.01051) with small models and several seeds.
+
+    python recipes/papers/gem.py discount --jobs 2                # one question, on a CPU
+    python recipes/papers/gem.py algorithms --gpu --jobs 12       # on a GPU
+    python recipes/papers/gem.py tools --model HuggingFaceTB/SmolLM2-135M --gpu --seeds 11 12 13
+    python recipes/papers/gem.py --table                          # write the tables and figures in docs/papers.md
+
+Every run is appended to `results/gem.jsonl`. The same command continues an interrupted experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from report import by_task_and_variant, by_variant, draw, evaluated, final, last_of, listing, matrix, section
+from runner import Question, Row, Run, main
+
+COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
+GUESS: dict[str, Any] = {"env": "game:GuessTheNumber-v0-easy"}
+SUDOKU_MOVE: dict[str, Any] = {"env": "game:Sudoku-v0-easy", "env_kwargs": {"clues": 15, "max_turns": 1}}
+
+
+def command(question: str) -> str:
+    return f"python recipes/papers/gem.py {question}"
+
+
+# Algorithms, each with its own learning rate
+
+TASKS: dict[str, dict[str, Any]] = {
+    "Sudoku, one move": SUDOKU_MOVE,
+    "GuessTheNumber": GUESS,
+    "Mastermind": {
+        "env": "game:Mastermind-v0-easy",
+        "env_kwargs": {"code_length": 2, "num_numbers": 4, "max_turns": 5},
+    },
+    "FifteenPuzzle": {"env": "game:FifteenPuzzle-v0-easy", "env_kwargs": {"max_turns": 6}},
+    "TowerofHanoi": {"env": "game:TowerofHanoi-v0-easy", "env_kwargs": {"num_disks": 2, "max_turns": 4}},
+}
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "reinforce": {"algorithm": "reinforce"},
+    "rebn": {"algorithm": "rebn"},
+    "grpo": {"algorithm": "grpo", "group_size": 8},
+    "ppo": {"algorithm": "ppo"},
+    "rloo": {"algorithm": "rloo", "group_size": 8},
+    "reinforce_pp": {"algorithm": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
+}
+RATES = (3e-3, 1e-2, 3e-2)
+TUNED_ON = ("Sudoku, one move", "GuessTheNumber")  # tasks on which the learning rates are compared
+TUNING_SEED = 1  # not among the seeds in the tables
+
+
+def tuning(model: Mapping[str, Any]) -> list[Run]:
+    """Return the runs that compare learning rates."""
+    return [
+        Run(
+            question="rates",
+            task=task,
+            variant=f"{name}, {rate:g}",
+            seed=TUNING_SEED,
+            settings={**COMMON, **TASKS[task], **ALGORITHMS[name], "lr": rate, **model},
+        )
+        for name in ALGORITHMS
+        for rate in RATES
+        for task in TUNED_ON
+    ]
+
+
+def rate_of(algorithm: str, rows: Sequence[Row], model: str) -> float | None:
+    """Return the learning rate with the highest mean success over the tuning tasks; None if a run is missing."""
+    scores: dict[float, float] = {}
+    for rate in RATES:
+        mine = [r for r in rows if r["question"] == "rates" and r["model"] == model]
+        mine = [r for r in mine if r["variant"] == f"{algorithm}, {rate:g}" and r["final"] is not None]
+        by_task = {row["task"]: row["final"] for row in mine}
+        if len(by_task) < len(TUNED_ON):
+            return None
+        scores[rate] = fmean(by_task.values())
+    return max(scores, key=lambda rate: scores[rate])
+
+
+def algorithms(seeds: Sequence[int], model: Mapping[str, Any], rows: Sequence[Row]) -> list[Run]:
+    """Compare learning rates for each algorithm, then run every algorithm with its best rate."""
+    runs = tuning(model)
+    rates = {name: rate_of(name, rows, {**COMMON, **model}["model"]) for name in ALGORITHMS}
+    return runs + [
+        Run(
+            question="algorithms",
+            task=task,
+            variant=name,
+            seed=seed,
+            settings={**COMMON, **settings, **ALGORITHMS[name], "lr": rate, **model},
+        )
+        for seed in seeds
+        for task, settings in TASKS.items()
+        for name, rate in rates.items()
+        if rate is not None
+    ]
+
+
+def algorithms_report(rows: Sequence[Row]) -> str:
+    def text(mine: list[Row]) -> str:
+        panels = {task: by_variant([r for r in mine if r["task"] == task], list(ALGORITHMS)) for task in TASKS}
+        figure = draw("algorithms", panels, "success", "success")
+        return f"{matrix(mine, list(TASKS), list(ALGORITHMS), final)}\n\n{figure}"
+
+    def rates(mine: list[Row]) -> str:
+        lines = [f"| | {' | '.join(f'{rate:g}' for rate in RATES)} |", "|---" * (len(RATES) + 1) + "|"]
+        for name in ALGORITHMS:
+            found = [[r["final"] for r in mine if r["variant"] == f"{name}, {rate:g}"] for rate in RATES]
+            cells = [", ".join(f"{value:.1%}" for value in values if value is not None) for values in found]
+            lines.append(f"| {' | '.join([name, *cells])} |")
+        return "\n".join(lines)
+
+    tuned = section(rows, "rates", command("algorithms"), rates)
+    compared = section(rows, "algorithms", command("algorithms"), text)
+    return f"{compared}\n\nSuccess by learning rate on {' and '.join(TUNED_ON)}, seed {TUNING_SEED}:\n\n{tuned}"
+
+
+# Discount and normalization
+
+GAMMAS = (1.0, 0.9, 0.7)
+LONG_GUESS: dict[str, Any] = {**GUESS, "env_kwargs": {"max_turns": 8}, "warm_beta": 0.0}
+
+
+def discount(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    """Train with several discount factors from the same model, which does not depend on them (`warm_beta` 0)."""
+    return [
+        Run(
+            question="discount",
+            task="GuessTheNumber, 8 turns",
+            variant=f"gamma {gamma:g}",
+            seed=seed,
+            settings={**COMMON, **LONG_GUESS, "gamma": gamma, **model},
+        )
+        for seed in seeds
+        for gamma in GAMMAS
+    ]
+
+
+def discount_report(rows: Sequence[Row]) -> str:
+    def text(mine: list[Row]) -> str:
+        groups = by_variant(mine, [f"gamma {gamma:g}" for gamma in GAMMAS])
+        table = listing(groups, {"turns per episode": (last_of("turns"), ".2f"), "success": (final, ".1%")})
+        return f"{table}\n\n{draw('discount', {'GuessTheNumber, 8 turns': groups}, 'turns', 'turns per episode')}"
+
+    return section(rows, "discount", command("discount"), text)
+
+
+NORMALIZATIONS: dict[str, dict[str, Any]] = {
+    "none (REINFORCE)": {"algorithm": "reinforce"},
+    "mean": {"algorithm": "reinforce", "baseline": True},
+    "mean and deviation (ReBN)": {"algorithm": "rebn", "normalize_per_turn": False},
+    "mean and deviation per turn (default)": {"algorithm": "rebn"},
+}
+
+
+def normalization(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    return _grid("normalization", TASKS, NORMALIZATIONS, seeds, model)
+
+
+def normalization_report(rows: Sequence[Row]) -> str:
+    return section(
+        rows,
+        "normalization",
+        command("normalization"),
+        lambda mine: matrix(mine, list(TASKS), list(NORMALIZATIONS), final),
+    )
+
+
+# Tools
+
+TOOLS: dict[str, dict[str, dict[str, Any]]] = {
+    "math": {
+        "without tool": {"env": "math:Arithmetic-v0-easy"},
+        "Python": {"env": "math:Arithmetic-v0-easy", "tools": ["python"], "max_tool_calls": 3, "horizon": 4},
+    },
+    "world questions": {
+        "without tool": {"env": "qa:World-v0-1hop"},
+        "search": {"env": "search:World-v0-1hop"},  # the same questions, with actions that search and open pages
+    },
+}
+
+
+def tools(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    """Train with and without a tool; an untrained model first imitates the expert, which knows how to search."""
+    settings = {**COMMON, **model}
+    if settings["model"].startswith("default:"):
+        settings |= {"warm_player": "expert"}
+    return [
+        Run(question="tools", task=task, variant=name, seed=seed, settings={**settings, **variant})
+        for seed in seeds
+        for task, variants in TOOLS.items()
+        for name, variant in variants.items()
+    ]
+
+
+def tools_report(rows: Sequence[Row]) -> str:
+    return section(
+        rows,
+        "tools",
+        command("tools"),
+        lambda mine: matrix(mine, list(TOOLS), ["without tool", "Python", "search"], final),
+    )
+
+
+# Transfer
+
+TRANSFER: dict[str, dict[str, Any]] = {
+    "GuessTheNumber, 1 to 10": GUESS,
+    "GuessTheNumber, 1 to 20": {**GUESS, "env_kwargs": {"max_number": 20, "max_turns": 5}},
+    "Mastermind": TASKS["Mastermind"],
+    "TowerofHanoi": TASKS["TowerofHanoi"],
+}
+
+
+def transfer(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    """Train on each environment, warm start included, and evaluate on all of them."""
+    evaluations = {name: {"n": 256, **settings} for name, settings in TRANSFER.items()}
+    return [
+        Run(
+            question="transfer",
+            task=task,
+            variant="trained",
+            seed=seed,
+            settings={**COMMON, **settings, "max_tokens": 16, **model},  # the same limit in all environments
+            evaluations=evaluations,
+        )
+        for seed in seeds
+        for task, settings in TRANSFER.items()
+    ]
+
+
+def transfer_report(rows: Sequence[Row]) -> str:
+    def text(mine: list[Row]) -> str:
+        groups = {f"trained on {task}": [r for r in mine if r["task"] == task] for task in TRANSFER}
+        return listing(groups, {name: (evaluated(name), ".1%") for name in TRANSFER})
+
+    return section(rows, "transfer", command("transfer"), text)
+
+
+# Learning curves in 24 environments with default settings
+
+CURVES = (
+    *(f"game:{name}-v0-easy" for name in ("GuessTheNumber", "Mastermind", "Minesweeper", "Wordle", "FifteenPuzzle")),
+    *(f"game:{name}-v0-easy" for name in ("Hangman", "Sudoku", "TowerofHanoi", "Game2048", "Sokoban", "Crosswords")),
+    *(f"game:{name}-v0-easy" for name in ("WordSearch", "WikiGame")),
+    *(f"math:{name}-v0-easy" for name in ("Arithmetic", "Algebra", "NumberTheory", "WordProblems")),
+    *(f"logic:Rules-v0-{level}" for level in ("d0", "d1", "d0-open")),
+    *("qa:World-v0-compare", "qa:World-v0-count", "babyai:GoToLocalS8N7-v0", "textcraft:Depth1-v0"),
+)
+
+
+def curves(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    return _grid("curves", {env: {"env": env} for env in CURVES}, {"rebn": {}}, seeds, model)
+
+
+def curves_report(rows: Sequence[Row]) -> str:
+    def text(mine: list[Row]) -> str:
+        groups = {env: [r for r in mine if r["task"] == env] for env in CURVES}
+        table = listing(groups, {"before": (_first, ".1%"), "after": (final, ".1%")})
+        panels = {env: {"rebn": group} for env, group in groups.items()}
+        return f"{draw('curves', panels, 'success', 'success', columns=4)}\n\n{table}"
+
+    return section(rows, "curves", command("curves"), text)
+
+
+def _first(row: Row) -> float | None:
+    return float(row["curve"]["success"][0]) if row["curve"] else None
+
+
+# Asynchronous training
+
+ASYNC_TASKS: dict[str, dict[str, Any]] = {
+    "Sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"clues": 13, "max_turns": 5}},
+    "slow GuessTheNumber": {**GUESS, "wrappers": ["slow:Slow"]},
+}
+ASYNC_VARIANTS: dict[str, dict[str, Any]] = {"synchronous": {}, "asynchronous": {"asynchronous": True}}
+
+
+def asynchronous(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    return _grid("async", ASYNC_TASKS, ASYNC_VARIANTS, seeds, model)
+
+
+def asynchronous_report(rows: Sequence[Row]) -> str:
+    def text(mine: list[Row]) -> str:
+        groups = by_task_and_variant(mine, list(ASYNC_TASKS), list(ASYNC_VARIANTS))
+        columns = {"seconds": (last_of("seconds"), ".0f"), "success": (final, ".1%")}
+        return listing(groups, columns)
+
+    return section(rows, "async", command("async"), text)
+
+
+def _grid(
+    question: str,
+    tasks: Mapping[str, Mapping[str, Any]],
+    variants: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    model: Mapping[str, Any],
+) -> list[Run]:
+    """Return a run for every task, variant and seed."""
+    return [
+        Run(
+            question=question,
+            task=task,
+            variant=variant,
+            seed=seed,
+            settings={**COMMON, **tasks[task], **variants[variant], **model},
+        )
+        for seed in seeds
+        for task in tasks
+        for variant in variants
+    ]
+
+
+QUESTIONS = {
+    "algorithms": Question(plan=algorithms, report=algorithms_report),
+    "discount": Question(plan=discount, report=discount_report),
+    "normalization": Question(plan=normalization, report=normalization_report),
+    "tools": Question(plan=tools, report=tools_report),
+    "transfer": Question(plan=transfer, report=transfer_report),
+    "curves": Question(plan=curves, report=curves_report),
+    "async": Question(plan=asynchronous, report=asynchronous_report),
+}
+
+if __name__ == "__main__":
+    main("Answer GEM's questions with small models and several seeds.", "gem", QUESTIONS)

@@ -1,0 +1,364 @@
+"""Run training experiments as `palestra train` processes, several at a time, and append every result to a data file.
+
+The scripts in this folder use this module. A finished run is not repeated, and a stopped run is continued if its folder
+still exists, so the same command resumes an experiment. Results of failed and stopped runs are appended as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from palestra.algorithms.registry import options_of
+from palestra.training.recipe import FLAT, from_mapping
+from palestra.training.reporting.metrics import read
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
+LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
+REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
+PHASES = ("seconds_sampling", "seconds_waiting", "seconds_learning")
+MINIMUM_SECONDS = 20.0  # a run is not started if less time is left
+
+Row = dict[str, Any]
+_file = Lock()
+_starts: defaultdict[str, Lock] = defaultdict(Lock)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training run: its place in the tables, its settings, and the evaluations of its model after training."""
+
+    question: str
+    task: str
+    variant: str
+    seed: int
+    settings: Mapping[str, Any]  # settings for `palestra train`, without seed, folder and hardware
+    evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> flags for `palestra eval`
+    start: Run | None = None  # run whose model is trained further
+
+    @property
+    def model(self) -> str:
+        return str(self.start.model if self.start else self.settings["model"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question: the runs that answer it, given the results so far, and the text for the documentation."""
+
+    plan: Callable[[Sequence[int], Mapping[str, Any], Sequence[Row]], list[Run]]  # seeds, model setting, results
+    report: Callable[[Sequence[Row]], str]
+    seeds: Sequence[int] = tuple(range(11, 19))
+
+
+# Settings
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware."""
+    tables = from_mapping(settings).to_dict()
+    for name in ("seed", "out", "device", "threads", "keep"):
+        tables["run"].pop(name)
+    tables["sampling"].pop("rollout_workers")
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def hardware(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that depend on the machine."""
+    return {**LARGE_BATCHES, "rollout_workers": args.workers} if args.gpu else {"device": "cpu", "threads": 1}
+
+
+def value(text: str) -> Any:
+    """Return the value of a setting that was given as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings in `--set NAME=VALUE`."""
+    return {name: value(text) for name, _, text in (item.partition("=") for item in args.set)}
+
+
+def key_of(run: Run, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields by which a run is found in the data file."""
+    settings = {**run.settings, **given(args)}
+    start = {} if run.start is None else {"start": key_of(run.start, args)["settings"]}
+    text = json.dumps([digest({**settings, "store": False}), start, dict(run.evaluations)], sort_keys=True)
+    return {
+        "question": run.question,
+        "task": run.task,
+        "variant": run.variant,
+        "seed": run.seed,
+        "model": run.model,
+        "settings": hashlib.sha256(text.encode()).hexdigest()[:12],
+    }
+
+
+def untrained_defaults(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return `settings` for `model`, with the defaults for an untrained model.
+
+    The model is the result of a run that started from an untrained model, but `palestra train` has other defaults for
+    every model that it loads from a folder.
+    """
+    wanted = from_mapping({**settings, "model": "default:0.1M"}).to_dict()
+    loaded = from_mapping({**settings, "model": model}).to_dict()
+    places = {name: place for name, place in FLAT.items() if place[0] in ("sampling", "optimizer")}
+    places |= {name: ("algorithm", name) for name in options_of(wanted["algorithm"]["name"])}
+    changed = {
+        name: wanted[section][option]
+        for name, (section, option) in places.items()
+        if wanted[section].get(option) not in (None, loaded[section].get(option))
+    }
+    return {**changed, **settings, "model": model, "warm_start": 0}
+
+
+# Processes
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return the flags of `palestra train` for settings."""
+    flags: list[str] = []
+    for name, setting in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(setting, bool):
+            flags.append(flag if setting else flag.replace("--", "--no-", 1))
+        elif isinstance(setting, list | tuple):
+            items = [str(item) for item in setting]
+            flags += [part for item in items for part in (flag, item)] if name in REPEATABLE else [flag, *items]
+        else:
+            flags += [flag, json.dumps(setting) if isinstance(setting, dict) else str(setting)]
+    return flags
+
+
+def train(settings: Mapping[str, Any], folder: Path, seconds: float) -> int | None:
+    """Run `palestra train`; return its exit code, or None if it was stopped after `seconds`."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = ["train", *flags_of({**settings, "out": str(folder)}), "--plain"]
+    return palestra(command, folder.with_name(f"{folder.name}.log"), seconds)
+
+
+def palestra(arguments: Sequence[str], log: Path, seconds: float) -> int | None:
+    """Run a `palestra` command; return its exit code, or None if it was stopped after `seconds`."""
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    with log.open("a") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "palestra", *arguments],
+            stdout=file,
+            stderr=file,
+            env=variables,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(timeout=max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return None
+
+
+def evaluate(folder: Path, name: str, flags: Mapping[str, Any], gpu: bool, seconds: float) -> Row:
+    """Run `palestra eval` with the model of a run, and return its rates."""
+    out = folder.with_name(f"{folder.name}-eval-{name}".replace(" ", "-").replace(":", "-"))
+    env, *rest = flags["env"], *flags_of({name: flag for name, flag in flags.items() if name not in ("env", "n", "k")})
+    counts = ["-n", str(flags["n"]), "-k", str(flags.get("k", 1)), "--seed", "900000"]
+    device = ["--device", "cuda" if gpu else "cpu"]
+    command = ["eval", env, "--model", str(folder), "--out", str(out), "--quiet", *counts, *device, *rest]
+    code = palestra(command, folder.with_name(f"{folder.name}.log"), seconds)
+    if code != 0:
+        return {"ended": ended(code)}
+    (row,) = json.loads((out / "summary.json").read_text())["table"]["envs"]
+    rates = {name: row[name] for name in ("success", "turns") if name in row}
+    return {**rates, **{name: rate for name, rate in row.items() if name.startswith("pass")}}
+
+
+def ended(code: int | None) -> str:
+    """Return the text in the data file for an exit code of `train`."""
+    return "stopped" if code is None else "finished" if code == 0 else f"failed with exit code {code}"
+
+
+# Data files
+
+
+def results(path: Path) -> list[Row]:
+    """Return the results of all runs so far."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def append(path: Path, row: Mapping[str, Any]) -> None:
+    """Append a result to a data file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _file, path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def curve(rows: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[float]]:
+    """Return the evaluations of a run by column; `tokens` (sampled) and `seconds` are totals without evaluations."""
+    columns: dict[str, list[float]] = defaultdict(list)
+    tokens = seconds = entropy = 0.0
+    for row in rows:
+        tokens += episodes * row.get("tokens_per_episode", 0.0)
+        seconds += sum(row.get(phase, 0.0) for phase in PHASES)
+        entropy = row.get("entropy", entropy)
+        if "eval_success" in row:
+            columns["step"].append(row["step"] + 1)
+            columns["success"].append(round(row["eval_success"], 4))
+            columns["turns"].append(round(row["eval_turns_per_episode"], 3))
+            columns["tokens"].append(round(tokens))
+            columns["seconds"].append(round(seconds, 1))
+            columns["entropy"].append(round(entropy, 4))
+    return dict(columns)
+
+
+def finished(rows: Sequence[Row], key: Mapping[str, Any]) -> bool:
+    """Return whether a run with these fields has ended by itself."""
+    return any(row["ended"] != "stopped" and all(row[name] == key[name] for name in key) for row in rows)
+
+
+# Execution
+
+
+def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Namespace) -> None:
+    """Execute the runs of a plan that have not ended yet, then call `plan` again with the new results."""
+    deadline = time.monotonic() + 60 * args.minutes
+    attempted: set[str] = set()
+    while True:
+        rows = [row for row in results(args.results) if row["set"] == args.set]
+        runs = [run for run in plan(rows) if _selected(run, args) and not finished(rows, key_of(run, args))]
+        runs = [run for run in runs if json.dumps(key_of(run, args)) not in attempted]
+        if not runs:
+            return
+        attempted |= {json.dumps(key_of(run, args)) for run in runs}
+        with ThreadPoolExecutor(args.jobs) as pool:
+            for job in [pool.submit(run_one, run, args, deadline) for run in runs]:
+                job.result()
+
+
+def _selected(run: Run, args: argparse.Namespace) -> bool:
+    return (not args.tasks or run.task in args.tasks) and (not args.variants or run.variant in args.variants)
+
+
+def folder_of(run: Run, args: argparse.Namespace) -> Path:
+    """Return the folder of a run."""
+    name = "-".join([run.question, run.task, run.variant, str(run.seed), key_of(run, args)["settings"]])
+    return Path(args.out / "".join(c if c.isalnum() or c in "-._" else "_" for c in name))
+
+
+def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
+    """Execute a run and append its result."""
+    key = key_of(run, args)
+    folder = folder_of(run, args)
+    settings = {**run.settings, "store": args.store, **given(args), **hardware(args), "seed": run.seed}
+    if run.start is not None:
+        origin = folder_of(run.start, args)
+        with _starts[str(origin)]:
+            if not (origin / "last" / "config.json").exists():
+                run_one(run.start, args, deadline)
+        settings = untrained_defaults(settings, str(origin))
+    if deadline - time.monotonic() < MINIMUM_SECONDS:
+        return
+    began = time.monotonic()
+    code = train(settings, folder, deadline - began)
+    evaluations = {}
+    if code == 0:
+        for name, flags in run.evaluations.items():
+            evaluations[name] = evaluate(folder, name, flags, args.gpu, deadline - time.monotonic())
+        if any(row.get("ended") == "stopped" for row in evaluations.values()):
+            code = None
+    rows = read(folder / "metrics.jsonl")
+    row = {
+        **key,
+        "set": args.set,
+        "env": settings["env"],
+        "steps": max((row["step"] + 1 for row in rows), default=0),
+        "curve": curve(rows, from_mapping(settings).sampling.episodes),
+        "final": next((round(row["final_success"], 4) for row in rows if "final_success" in row), None),
+        "evaluations": evaluations,
+        "rollbacks": sum(bool(row.get("rollback")) for row in rows),
+        "seconds": round(time.monotonic() - began),
+        "ended": ended(code),
+        "hardware": args.hardware,
+        "jobs": args.jobs,
+    }
+    append(args.results, row)
+    print(
+        json.dumps({name: row[name] for name in ("task", "variant", "seed", "final", "seconds", "ended")}), flush=True
+    )
+
+
+def main(description: str, name: str, questions: Mapping[str, Question]) -> None:
+    """Parse the command line of a script, and execute the runs of a question or write the documentation."""
+    args = parser_of(description, name, list(questions)).parse_args()
+    if args.table:
+        for key, question in questions.items():
+            write_section(DOCS / "papers.md", f"{name} {key}", question.report(results(args.results)))
+        return
+    for key in questions if args.question == "all" else [args.question]:
+        question = questions[key]
+        model = {"model": args.model} if args.model else {}
+        seeds = args.seeds or question.seeds
+        plan = partial(question.plan, seeds, model)
+        if args.list:
+            rows = [row for row in results(args.results) if row["set"] == args.set]
+            for run in filter(partial(_selected, args=args), plan(rows)):
+                state = "ended" if finished(rows, key_of(run, args)) else "not run"
+                print(f"{key}: {run.task}, {run.variant}, {run.model}, seed {run.seed}: {state}")
+        else:
+            execute(plan, args)
+
+
+def write_section(path: Path, name: str, text: str) -> None:
+    """Replace the text between the markers `<!-- name: start -->` and `<!-- name: end -->` on a page."""
+    start, end = f"<!-- {name}: start -->\n", f"<!-- {name}: end -->"
+    page = path.read_text()
+    if start not in page or end not in page:
+        raise ValueError(f"{path} has no markers for {name!r}")
+    head, _, rest = page.partition(start)
+    _, _, tail = rest.partition(end)
+    path.write_text(f"{head}{start}\n{text}\n\n{end}{tail}")
+
+
+def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse.ArgumentParser:
+    """Return a parser with the flags that the scripts for the papers' questions share."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument(
+        "question", nargs="?", choices=[*questions, "all"], default="all", help="Question to answer (default: all)."
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, help="Seeds (default: those of the question, at least 8).")
+    parser.add_argument("--tasks", nargs="+", default=[], help="Run only these tasks (default: all).")
+    parser.add_argument("--variants", nargs="+", default=[], help="Run only these variants (default: all).")
+    parser.add_argument("--model", help="Model to train: a folder, a Hugging Face id or default:SIZE.")
+    parser.add_argument("--jobs", type=int, default=1, help="Number of concurrent runs (default: 1).")
+    parser.add_argument("--minutes", type=float, default=600.0, help="Stop all runs after this time (default: 600).")
+    parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="Processes per run that play episodes, with --gpu (default: 2)."
+    )
+    parser.add_argument(
+        "--store", action="store_true", help="Store the trajectories of every step, for `make release-checkpoints`."
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings; such runs are not in the tables."
+    )
+    parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
+    parser.add_argument("--out", type=Path, default=Path("runs") / "papers", help="Folder for the runs.")
+    parser.add_argument("--results", type=Path, default=HERE / "results" / f"{name}.jsonl", help="Data file.")
+    parser.add_argument("--list", action="store_true", help="Only list the runs and whether they have ended.")
+    parser.add_argument("--table", action="store_true", help="Only write the tables and figures in docs/papers.md.")
+    return parser

@@ -1,0 +1,194 @@
+"""Test the scripts in recipes/papers: statistics, settings, execution of runs, and the tables in the documentation."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import runpy
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from palestra.training.recipe import from_mapping
+from tests import warm_process
+
+PAPERS = Path(__file__).parent.parent / "recipes" / "papers"
+SCRIPTS = ["gem", "agentgym"]
+TASKS = st.dictionaries(st.text("abc", min_size=1), st.lists(st.floats(0, 1), min_size=1, max_size=9), min_size=1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _path() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(PAPERS))
+        yield
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+def test_the_interquartile_mean_drops_a_quarter_at_each_end() -> None:
+    iqm = module("iqm").iqm
+    assert iqm({"a": [8, 1, 2, 3, 4, 5, 6, 70]}) == 4.5  # mean of 3, 4, 5, 6
+    assert iqm({"a": [0], "b": [1, 2], "c": [90]}) == 1.5  # over all tasks: mean of 1, 2
+    assert iqm({"a": [0, 1, 2, 3, 9]}) == 2.0  # 5 / 4 is rounded down
+    with pytest.raises(ValueError, match="at least one score"):
+        iqm({"a": []})
+
+
+def test_intervals_are_percentiles_of_resampled_runs() -> None:
+    interval = module("iqm").interval
+    # Two runs: the mean is 0, 0.5 and 1 with the probabilities 1/4, 1/2 and 1/4.
+    assert interval({"a": [0, 1]}) == [0, 1]
+    assert interval({"a": [0, 1]}, confidence=0.4) == [0.5, 0.5]
+    # Runs are resampled within their task, so equal runs of different tasks have an interval without width.
+    assert interval({"a": [0, 0, 0], "b": [1, 1, 1]}) == [0.5, 0.5]
+
+
+@given(TASKS, st.floats(-2, 2), st.floats(0.1, 3))
+def test_statistics_follow_shifts_and_scales(scores: dict[str, list[float]], shift: float, scale: float) -> None:
+    stats = module("iqm")
+    moved = {task: [scale * value + shift for value in values] for task, values in scores.items()}
+    expected = [stats.iqm(scores), *stats.interval(scores, resamples=50)]
+    assert [stats.iqm(moved), *stats.interval(moved, resamples=50)] == pytest.approx(
+        [scale * value + shift for value in expected]
+    )
+    everything = [value for values in scores.values() for value in values]
+    assert all(min(everything) - 1e-9 <= value <= max(everything) + 1e-9 for value in expected)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_all_settings_of_a_script_are_valid(script: str) -> None:
+    runner = module("runner")
+    for question in module(script).QUESTIONS.values():
+        for model in ({}, {"model": "org/pretrained"}):
+            for run in question.plan(question.seeds[:1], model, []):
+                for one in filter(None, (run, run.start)):
+                    from_mapping(one.settings)
+                    assert "--out" not in runner.flags_of(one.settings)
+        assert len(set(question.seeds)) >= 8
+
+
+def test_algorithms_are_run_with_the_best_rate_of_the_grid() -> None:
+    gem = module("gem")
+    rows = [
+        {"question": "rates", "model": "default:0.1M", "task": run.task, "variant": run.variant, "final": 0.5}
+        for run in gem.tuning({})
+        if run.variant.startswith("ppo,")
+    ]
+    assert gem.rate_of("ppo", rows[:-1], "default:0.1M") is None  # a run is missing
+    rows[3]["final"] = 0.6
+    assert rows[3]["variant"] == "ppo, 0.01"
+    runs = [run for run in gem.algorithms([11], {}, rows) if run.question == "algorithms"]
+    assert {(run.variant, run.settings["lr"]) for run in runs} == {("ppo", 0.01)}
+    assert len(runs) == len(gem.TASKS) == 5
+
+
+def test_exit_codes_and_time_limits(tmp_path: Path) -> None:
+    runner = module("runner")
+    assert runner.palestra(["--version"], tmp_path / "log", 60.0) == 0
+    assert "palestra" in (tmp_path / "log").read_text()
+    assert runner.ended(runner.palestra(["no-such-command"], tmp_path / "log", 60.0)) == "failed with exit code 2"
+    assert runner.ended(runner.palestra(["--version"], tmp_path / "log", 0.0)) == "stopped"
+
+
+def test_a_model_that_was_trained_from_scratch_keeps_the_defaults_for_untrained_models(tmp_path: Path) -> None:
+    runner, gem = module("runner"), module("gem")
+    settings = runner.untrained_defaults({**gem.COMMON, **gem.GUESS, "gamma": 0.5}, str(tmp_path))
+    wanted, config = from_mapping({**gem.COMMON, **gem.GUESS, "gamma": 0.5}), from_mapping(settings)
+    assert config.model.name == str(tmp_path)
+    assert config.optimizer == wanted.optimizer
+    assert config.sampling == wanted.sampling
+    assert config.algorithm.config == wanted.algorithm.config
+    assert config.warm_start.episodes == 0
+
+
+def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train the smallest model for one step, evaluate it, and pack it as a release file."""
+    runner, gem = module("runner"), module("gem")
+    commands = []
+
+    def palestra(arguments: list[str], log: Path, seconds: float) -> int:
+        commands.append(arguments[0])
+        done = warm_process.run([sys.executable, "-m", "palestra", *arguments], capture_output=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return int(done.returncode)
+
+    monkeypatch.setattr(runner, "palestra", palestra)
+    sizes = {"steps": 1, "episodes": 8, "warm_start": 16, "eval_episodes": 8, "concurrency": 8, "max_tokens": 8}
+    first = runner.Run(
+        question="test",
+        task="guess",
+        variant="first",
+        seed=1,
+        settings={**gem.COMMON, **gem.GUESS, **sizes},
+        evaluations={"again": {**gem.GUESS, "n": 4, "k": 2}},
+    )
+    parser = runner.parser_of("", "test", ["test"])
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "test.jsonl")]
+    args = parser.parse_args(["test", "--store", *folders])
+    for _ in range(2):
+        runner.execute(lambda rows: [first], args)
+    assert commands == ["train", "eval"]
+    rows = runner.results(args.results)
+    assert [(row["variant"], row["ended"], row["steps"]) for row in rows] == [("first", "finished", 1)]
+    assert rows[0]["curve"]["step"] == [0, 1]
+    assert 0 <= rows[0]["evaluations"]["again"]["pass@2"] <= 1
+    assert 8 <= rows[0]["curve"]["tokens"][-1] <= 8 * 4 * 8  # 8 episodes with 1 to 4 replies of 1 to 8 tokens
+    check_release_file(runner.folder_of(first, args), tmp_path / "dist")
+
+
+def check_release_file(run: Path, out: Path) -> None:
+    """Pack a run twice, and check that the file contains a model that loads, its card and its trajectories."""
+    release = runpy.run_path(str(PAPERS.parents[1] / "scripts" / "release_checkpoints.py"))
+    assert release["main"]([str(run), "--out", str(out)]) == 0
+    (path,) = out.glob("*.tar.gz")
+    first = path.read_bytes()
+    assert release["pack"](run, out).read_bytes() == first
+    assert (out / "SHA256SUMS").read_text() == f"{hashlib.sha256(first).hexdigest()}  {path.name}\n"
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+        assert {"README.md", "config.json", "model.safetensors", "tokenizer.json", "run.json"} <= names
+        assert "trajectories/step-000000.jsonl.gz" in names
+        card = archive.extractfile(f"{run.name}/README.md")
+        assert card is not None
+        text = card.read().decode()
+    assert "game:GuessTheNumber-v0-easy" in text
+    assert f"{release['parameters'](run / 'last'):,} parameters" in text
+    (run / "trajectories" / "step-000000.jsonl.gz").unlink()
+    with pytest.raises(release["NotPacked"], match="--store"):
+        release["pack"](run, out)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, report = module("runner"), module("report")
+    (tmp_path / "images").mkdir()
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    page = tmp_path / "papers.md"
+    written = (runner.DOCS / "papers.md").read_text()
+    page.write_text(written)
+    rows = runner.results(PAPERS / "results" / f"{script}.jsonl")
+    for name, question in module(script).QUESTIONS.items():
+        runner.write_section(page, f"{script} {name}", question.report(rows))
+    assert page.read_text() == written, f"run: python recipes/papers/{script}.py --table"
+
+
+def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_path: Path) -> None:
+    stability = module("stability")
+    rows = stability.results()
+    assert rows
+    page = tmp_path / "experiments.md"
+    page.write_text(stability.PAGE.read_text())
+    stability.write_page(page, stability.tables(rows))
+    assert page.read_text() == stability.PAGE.read_text(), "run: python recipes/papers/stability.py --table"
+    for game in stability.GAMES:
+        config = from_mapping(stability.settings_of(game, 101, workers=None, given={}))
+        assert config.optimizer.lr == from_mapping({"env": "game:A-v0"}).optimizer.lr, "no game has its own rate"
