@@ -167,6 +167,49 @@ def check_release_file(run: Path, out: Path) -> None:
         release["pack"](run, out)
 
 
+def test_tables_contain_the_latest_finished_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = module("report")
+    rows = [
+        {
+            "question": "q",
+            "model": "m",
+            "task": task,
+            "variant": "v",
+            "seed": seed,
+            "settings": settings,
+            "set": [],
+            "ended": ended,
+            "final": value,
+            "evaluations": {},
+            "curve": {"step": [0, 5], "success": [0.5, value], "turns": [3, seed]},
+        }
+        for task, seed, settings, ended, value in [
+            ("a", 1, "old", "finished", 0.9),
+            ("a", 1, "new", "stopped", 0.9),
+            ("a", 1, "new", "finished", 0.2),
+            ("a", 2, "new", "finished", 0.2),
+            ("b", 1, "new", "finished", 0.4),
+            ("b", 2, "new", "finished", 0.4),
+        ]
+    ]
+    (mine,) = report.current(rows, "q").values()
+    assert report.matrix(mine, ["a", "b", "c"], ["v", "w"], report.final).splitlines() == [
+        "| | a | b | all | seeds |",
+        "|---|---|---|---|---|",
+        "| v | 20.0% (20.0% to 20.0%) | 40.0% (40.0% to 40.0%) | 30.0% (30.0% to 30.0%) | 2 |",
+    ]
+    assert report.listing({"group": mine[:1]}, {"turns": (report.last_of("turns"), ".1f")}).endswith(
+        "| group | 1.0 | 1 |"
+    )
+    assert [report.collapsed(row) for row in mine] == [1, 1, 0, 0]
+    assert "1 further runs were stopped or failed" in report.section(rows, "q", "x", lambda _: "")
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    (tmp_path / "images").mkdir()
+    link = report.draw("figure", {"a": {"v": mine[:2], "w": []}, "d": {"v": []}}, "success", "success")
+    assert link == "![success by step](images/figure.png)"
+    assert (tmp_path / "images" / "figure.png").stat().st_size > 0
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, report = module("runner"), module("report")

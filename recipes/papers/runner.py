@@ -1,7 +1,8 @@
 """Run training experiments as `palestra train` processes, several at a time, and append every result to a data file.
 
-The scripts in this folder use this module. A finished run is not repeated, and a stopped run is continued if its folder
-still exists, so the same command resumes an experiment. Results of failed and stopped runs are appended as well.
+The scripts in this folder use this module. A finished run is not repeated, and one that failed or was stopped is
+continued if its folder still exists, so the same command resumes an experiment. Failed and stopped runs are appended as
+well.
 """
 
 from __future__ import annotations
@@ -227,15 +228,15 @@ def curve(rows: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[fl
 
 
 def finished(rows: Sequence[Row], key: Mapping[str, Any]) -> bool:
-    """Return whether a run with these fields has ended by itself."""
-    return any(row["ended"] != "stopped" and all(row[name] == key[name] for name in key) for row in rows)
+    """Return whether a run with these fields has finished; runs that failed or were stopped are repeated."""
+    return any(row["ended"] == "finished" and all(row[name] == key[name] for name in key) for row in rows)
 
 
 # Execution
 
 
 def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Namespace) -> None:
-    """Execute the runs of a plan that have not ended yet, then call `plan` again with the new results."""
+    """Execute the runs of a plan that have not finished, then call `plan` again with the new results."""
     deadline = time.monotonic() + 60 * args.minutes
     attempted: set[str] = set()
     while True:
@@ -274,13 +275,12 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
     if deadline - time.monotonic() < MINIMUM_SECONDS:
         return
     began = time.monotonic()
-    code = train(settings, folder, deadline - began)
-    evaluations = {}
-    if code == 0:
-        for name, flags in run.evaluations.items():
+    outcome = ended(train(settings, folder, deadline - began))
+    evaluations: dict[str, Row] = {}
+    for name, flags in run.evaluations.items():
+        if outcome == "finished":
             evaluations[name] = evaluate(folder, name, flags, args.gpu, deadline - time.monotonic())
-        if any(row.get("ended") == "stopped" for row in evaluations.values()):
-            code = None
+            outcome = evaluations[name].get("ended", outcome)
     rows = read(folder / "metrics.jsonl")
     row = {
         **key,
@@ -292,7 +292,7 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
         "evaluations": evaluations,
         "rollbacks": sum(bool(row.get("rollback")) for row in rows),
         "seconds": round(time.monotonic() - began),
-        "ended": ended(code),
+        "ended": outcome,
         "hardware": args.hardware,
         "jobs": args.jobs,
     }
@@ -317,7 +317,7 @@ def main(description: str, name: str, questions: Mapping[str, Question]) -> None
         if args.list:
             rows = [row for row in results(args.results) if row["set"] == args.set]
             for run in filter(partial(_selected, args=args), plan(rows)):
-                state = "ended" if finished(rows, key_of(run, args)) else "not run"
+                state = "finished" if finished(rows, key_of(run, args)) else "not finished"
                 print(f"{key}: {run.task}, {run.variant}, {run.model}, seed {run.seed}: {state}")
         else:
             execute(plan, args)
@@ -359,6 +359,6 @@ def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "papers", help="Folder for the runs.")
     parser.add_argument("--results", type=Path, default=HERE / "results" / f"{name}.jsonl", help="Data file.")
-    parser.add_argument("--list", action="store_true", help="Only list the runs and whether they have ended.")
+    parser.add_argument("--list", action="store_true", help="Only list the runs and whether they have finished.")
     parser.add_argument("--table", action="store_true", help="Only write the tables and figures in docs/papers.md.")
     return parser
