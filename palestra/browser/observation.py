@@ -115,8 +115,11 @@ def observe(context: Context, view: View, *, milliseconds: float, extra: str = "
     context.turns += 1
     renewals = 0
     for _ in range(MAX_REDIRECTS):
+        opener = context.tab
         context.adopt_new_tabs()
         tab = context.tab
+        if tab is not opener:  # the tab that its page has announced
+            opener.retrying(partial(opener.evaluate, "__palestra.opening=false"))
         tab.wait_for_load()
         x, y = tab.mouse if renewals < MAX_RENEWALS else (-1, -1)
         script = (

@@ -44,6 +44,7 @@ class Tab:
         self._changed = threading.Condition()
         self._requests: set[str] = set()  # intercepted and not answered yet
         self._loading = False
+        self._refused = False  # whether a navigation that the page started was aborted and not expected yet
         self._frame = target  # the main frame has the id of its target
         connection.listen(session, self._event)
 
@@ -112,10 +113,11 @@ class Tab:
         return done
 
     def expect_navigation(self, seconds: float) -> None:
-        """Wait until the navigation that the page announced has begun, and until it has finished."""
+        """Wait until the navigation that the page announced has begun, and until it has finished or was aborted."""
         with self._changed:
-            self._changed.wait_for(lambda: self._loading or self.crashed is not None, seconds)
+            self._changed.wait_for(lambda: self._loading or self._refused or self.crashed is not None, seconds)
         self.wait_for_load()
+        self._refused = False
 
     @property
     def busy(self) -> bool:
@@ -155,6 +157,7 @@ class Tab:
                 self._set_loading(False)
         elif method == "Page.frameNavigated":
             if "parentId" not in params["frame"]:
+                self._refused = False
                 self.url = params["frame"]["url"] + params["frame"].get("urlFragment", "")
         elif method == "Page.navigatedWithinDocument":
             if params["frameId"] == self._frame:
@@ -191,6 +194,9 @@ class Tab:
             # If the request for a document is aborted, the current page stays; other errors would show an error page.
             reason = "Aborted" if document else "InternetDisconnected"
             self._reply("Fetch.failRequest", {"requestId": number, "errorReason": reason})
+            with self._changed:
+                self._refused = self._refused or (document and params.get("frameId") == self._frame)
+                self._changed.notify_all()
             return
         with self._changed:
             self._requests.add(number)

@@ -127,6 +127,7 @@ def test_navigation_and_tabs(page: Episode) -> None:
     do(page, "go_back")
     text = do(page, f"click [{number(page, 'link', 'In a new tab')}]")
     assert text.startswith("Tab 0: Shop | Tab 1 (current): Second")
+    assert page.context().tabs[0].evaluate("__palestra.opening") is False  # tab 0 waits for no further tab
     assert do(page, "tab_focus [0]").startswith("Tab 0 (current): Shop | Tab 1: Second")
     with pytest.raises(BadAction, match="There is no tab 7"):
         do(page, "tab_focus [7]")
