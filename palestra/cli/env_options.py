@@ -54,7 +54,7 @@ def add_tools_and_wrappers(parser: argparse._ActionsContainer) -> None:
         action="extend",
         default=[],
         metavar="TOOL",
-        help="Tools that the agent may call: python, search, mcp:FILE, the name of a plug-in, or "
+        help="Tools that the agent may call: python, search, browser, mcp:FILE, the name of a plug-in, or "
         "module:function (default: none).",
     )
     parser.add_argument(

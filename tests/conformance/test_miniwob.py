@@ -2,7 +2,7 @@
 
 All ids share one class, so all invariants are checked for only one id. For 24 other ids, or all in `make conformance`,
 the prompt, one invalid action and two random actions are tested, and the same episode is played twice. Episodes of four
-ids are replayed in another process.
+ids are replayed in another process. `make conformance` also stops the browser, which is noticed after 25 seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 
 import palestra
+from palestra.browser.pool import pool
 from palestra.conformance.recording import replay_actions
-from tests.conformance.variants import sample
+from tests.conformance.variants import COMPLETE, sample
 
 IDS = palestra.list_envs("miniwob")
 FULL = "miniwob:ClickButton-v0"
@@ -85,3 +87,18 @@ def test_episodes_are_the_same_in_another_process() -> None:
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     assert json.loads(done.stdout) == shown[::-1]
+
+
+if COMPLETE:
+
+    def test_an_episode_survives_a_browser_that_hangs() -> None:
+        shown: list[list[Any]] = []
+        for hangs in (False, True):
+            with palestra.make("miniwob:ClickCheckboxes-v0") as env:
+                shown.append([env.reset(seed=2)[0]])
+                shown[-1] += replay_actions(env, [env.expert_action() or ""])
+                if hangs:
+                    assert pool.browser is not None
+                    os.kill(pool.browser.process.pid, signal.SIGSTOP)
+                shown[-1] += replay_actions(env, [env.expert_action() or ""])
+        assert shown[0] == shown[1]
