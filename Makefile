@@ -174,7 +174,7 @@ $(FRAMEWORKS)/%/.installed: | $(VENV)/.dev
 	touch $@
 
 # Frameworks that only `make test-frameworks` tests. The dependencies are listed because pip would install a second torch with CUDA.
-all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal rl2 openrlhf agentlightning inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
+all-frameworks: $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,verl tinker art areal rl2 openrlhf roll agentlightning inspect-ai verifiers-0.1 verifiers-0.4 openenv mlflow webarena))
 
 HYDRA := hydra-core==1.3.2 omegaconf==2.3.0 antlr4-python3-runtime==4.9.3
 $(ALL_FRAMEWORKS)/verl/.installed: PACKAGES := verl==0.9.1 $(HYDRA) tensordict==0.10.0 torchdata==0.11.0 codetiming pyvers \
@@ -191,6 +191,10 @@ $(ALL_FRAMEWORKS)/rl2/.installed: PACKAGES := git+https://github.com/ChenmienTan
 	$(HYDRA) torchdata==0.11.0
 $(ALL_FRAMEWORKS)/openrlhf/.installed: PACKAGES := git+https://github.com/OpenRLHF/OpenRLHF@3c3be6234e0cb353e76bb8019947db9dfe99fca7 \
 	pylatexenc
+# ROLL is not on PyPI, and its requirements include packages for GPUs.
+$(ALL_FRAMEWORKS)/roll/.installed: PACKAGES := git+https://github.com/alibaba/ROLL@8eb27cc2dc34c4d1310b169d9b86d339004d811a \
+	gem-llm==0.0.4 $(HYDRA) tensordict==0.10.0 pyvers importlib_metadata zipp codetiming dacite more_itertools TransferQueue==0.1.6 pyzmq \
+	openai==2.54.0 jiter opentelemetry-exporter-otlp-proto-grpc modelscope modelscope_hub pybase64 imageio
 $(ALL_FRAMEWORKS)/agentlightning/.installed: PACKAGES := agentlightning==0.3.0 agentops==0.4.21 litellm==1.106.2 openai==2.54.0 \
 	jiter==0.19.0 tiktoken fastuuid importlib_metadata==8.9.0 zipp==4.1.2 pydantic-settings aiologic apscheduler backoff blessed blinker \
 	dnspython email-validator expression fastapi-sso flask gpustat graphviz gunicorn h2 hpack hyperframe hiredis itsdangerous jinxed \

@@ -73,6 +73,14 @@ FRAMEWORKS = [
         commit="9161ede",
     ),
     Framework(
+        name="roll",
+        package="roll",
+        adapter="roll",
+        example="roll_training.py",
+        proof="its TrajEnvManager and group queue play episodes; its advantages and policy loss change the weights",
+        commit="8eb27cc",
+    ),
+    Framework(
         name="agentlightning",
         package="agentlightning",
         adapter="agentlightning",
@@ -140,6 +148,7 @@ def run_program(folder: str, program: Path, *arguments: str) -> str:
             "HF_HUB_OFFLINE": "1",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "AGENTOPS_LOGGING_TO_FILE": "FALSE",
+            "ROLL_LOG_DIR": str(INSTALLED / folder / "logs"),
         },
         capture_output=True,
         text=True,
