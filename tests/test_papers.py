@@ -202,7 +202,7 @@ def test_tables_contain_the_latest_finished_runs(tmp_path: Path, monkeypatch: py
         "| group | 1.0 | 1 |"
     )
     assert [report.collapsed(row) for row in mine] == [1, 1, 0, 0]
-    assert "1 further runs were stopped or failed" in report.section(rows, "q", "x", lambda _: "")
+    assert "failed runs, which are in the data file: 1." in report.section(rows, "q", "x", lambda _: "")
     monkeypatch.setattr(report, "DOCS", tmp_path)
     (tmp_path / "images").mkdir()
     link = report.draw("figure", {"a": {"v": mine[:2], "w": []}, "d": {"v": []}}, "success", "success")

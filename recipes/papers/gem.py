@@ -15,11 +15,10 @@ from statistics import fmean
 from typing import Any
 
 from report import by_task_and_variant, by_variant, draw, evaluated, final, last_of, listing, matrix, section
-from runner import Question, Row, Run, main
+from runner import Question, Row, Run, main, warm_start
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
 GUESS: dict[str, Any] = {"env": "game:GuessTheNumber-v0-easy"}
-SUDOKU_MOVE: dict[str, Any] = {"env": "game:Sudoku-v0-easy", "env_kwargs": {"clues": 15, "max_turns": 1}}
 
 
 def command(question: str) -> str:
@@ -28,15 +27,24 @@ def command(question: str) -> str:
 
 # Algorithms, each with its own learning rate
 
-TASKS: dict[str, dict[str, Any]] = {
-    "Sudoku, one move": SUDOKU_MOVE,
-    "GuessTheNumber": GUESS,
+TASKS: dict[str, dict[str, Any]] = {  # `max_tokens` is the length of a move
+    "Sudoku, one move": {
+        "env": "game:Sudoku-v0-easy",
+        "env_kwargs": {"clues": 15, "max_turns": 1},
+        "max_tokens": 8,
+    },
+    "GuessTheNumber": {**GUESS, "max_tokens": 4},
     "Mastermind": {
         "env": "game:Mastermind-v0-easy",
         "env_kwargs": {"code_length": 2, "num_numbers": 4, "max_turns": 5},
+        "max_tokens": 6,
     },
-    "FifteenPuzzle": {"env": "game:FifteenPuzzle-v0-easy", "env_kwargs": {"max_turns": 6}},
-    "TowerofHanoi": {"env": "game:TowerofHanoi-v0-easy", "env_kwargs": {"num_disks": 2, "max_turns": 4}},
+    "FifteenPuzzle": {"env": "game:FifteenPuzzle-v0-easy", "env_kwargs": {"max_turns": 6}, "max_tokens": 4},
+    "TowerofHanoi": {
+        "env": "game:TowerofHanoi-v0-easy",
+        "env_kwargs": {"num_disks": 2, "max_turns": 4},
+        "max_tokens": 5,
+    },
 }
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "reinforce": {"algorithm": "reinforce"},
@@ -51,15 +59,35 @@ TUNED_ON = ("Sudoku, one move", "GuessTheNumber")  # tasks on which the learning
 TUNING_SEED = 1  # not among the seeds in the tables
 
 
+def from_warm_start(
+    question: str, task: str, variant: str, seed: int, base: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Run:
+    """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
+
+    A pretrained model has no warm start.
+    """
+    untrained = str(base["model"]).startswith("default:")
+    return Run(
+        question=question,
+        task=task,
+        variant=variant,
+        seed=seed,
+        settings={**base, **settings},
+        start=warm_start(base, task=task, seed=seed) if untrained else None,
+        start_step=0,
+    )
+
+
 def tuning(model: Mapping[str, Any]) -> list[Run]:
     """Return the runs that compare learning rates."""
     return [
-        Run(
-            question="rates",
-            task=task,
-            variant=f"{name}, {rate:g}",
-            seed=TUNING_SEED,
-            settings={**COMMON, **TASKS[task], **ALGORITHMS[name], "lr": rate, **model},
+        from_warm_start(
+            "rates",
+            task,
+            f"{name}, {rate:g}",
+            TUNING_SEED,
+            {**COMMON, **TASKS[task], **model},
+            {**ALGORITHMS[name], "lr": rate},
         )
         for name in ALGORITHMS
         for rate in RATES
@@ -85,12 +113,8 @@ def algorithms(seeds: Sequence[int], model: Mapping[str, Any], rows: Sequence[Ro
     runs = tuning(model)
     rates = {name: rate_of(name, rows, {**COMMON, **model}["model"]) for name in ALGORITHMS}
     return runs + [
-        Run(
-            question="algorithms",
-            task=task,
-            variant=name,
-            seed=seed,
-            settings={**COMMON, **settings, **ALGORITHMS[name], "lr": rate, **model},
+        from_warm_start(
+            "algorithms", task, name, seed, {**COMMON, **settings, **model}, {**ALGORITHMS[name], "lr": rate}
         )
         for seed in seeds
         for task, settings in TASKS.items()
@@ -121,19 +145,14 @@ def algorithms_report(rows: Sequence[Row]) -> str:
 # Discount and normalization
 
 GAMMAS = (1.0, 0.9, 0.7)
-LONG_GUESS: dict[str, Any] = {**GUESS, "env_kwargs": {"max_turns": 8}, "warm_beta": 0.0}
+LONG_GUESS: dict[str, Any] = {**TASKS["GuessTheNumber"], "env_kwargs": {"max_turns": 8}, "warm_beta": 0.0}
 
 
 def discount(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    """Train with several discount factors from the same model, which does not depend on them (`warm_beta` 0)."""
+    """Train with several discount factors; in the warm start, all actions have the same weight (`warm_beta` 0)."""
+    base = {**COMMON, **LONG_GUESS, **model}
     return [
-        Run(
-            question="discount",
-            task="GuessTheNumber, 8 turns",
-            variant=f"gamma {gamma:g}",
-            seed=seed,
-            settings={**COMMON, **LONG_GUESS, "gamma": gamma, **model},
-        )
+        from_warm_start("discount", "GuessTheNumber, 8 turns", f"gamma {gamma:g}", seed, base, {"gamma": gamma})
         for seed in seeds
         for gamma in GAMMAS
     ]
@@ -157,7 +176,12 @@ NORMALIZATIONS: dict[str, dict[str, Any]] = {
 
 
 def normalization(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    return _grid("normalization", TASKS, NORMALIZATIONS, seeds, model)
+    return [
+        from_warm_start("normalization", task, name, seed, {**COMMON, **settings, **model}, NORMALIZATIONS[name])
+        for seed in seeds
+        for task, settings in TASKS.items()
+        for name in NORMALIZATIONS
+    ]
 
 
 def normalization_report(rows: Sequence[Row]) -> str:

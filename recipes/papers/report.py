@@ -142,7 +142,7 @@ def section(rows: Sequence[Row], question: str, command: str, text: Callable[[li
     if not parts:
         parts.append(f"No run has finished yet. Run `{command}`.")
     if others:
-        parts.append(f"{len(others)} further runs were stopped or failed; they are in the data file.")
+        parts.append(f"Stopped or failed runs, which are in the data file: {len(others)}.")
     return "\n\n".join(parts)
 
 

@@ -51,6 +51,7 @@ class Run:
     settings: Mapping[str, Any]  # settings for `palestra train`, without seed, folder and hardware
     evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> flags for `palestra eval`
     start: Run | None = None  # run whose model is trained further
+    start_step: int | None = None  # number of its checkpoint (0: after the warm start); None: its last model
 
     @property
     def model(self) -> str:
@@ -64,6 +65,20 @@ class Question:
     plan: Callable[[Sequence[int], Mapping[str, Any], Sequence[Row]], list[Run]]  # seeds, model setting, results
     report: Callable[[Sequence[Row]], str]
     seeds: Sequence[int] = tuple(range(11, 19))
+
+
+def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
+    """Return a run that trains on a scripted player's episodes, and whose checkpoint 0 several variants can start from.
+
+    It has one small step of RL, which is not used.
+    """
+    return Run(
+        question="warm start",
+        task=task,
+        variant="warm start",
+        seed=seed,
+        settings={**settings, "steps": 1, "episodes": 16, "eval_episodes": 16},
+    )
 
 
 # Settings
@@ -268,10 +283,11 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
     settings = {**run.settings, "store": args.store, **given(args), **hardware(args), "seed": run.seed}
     if run.start is not None:
         origin = folder_of(run.start, args)
+        model = origin / ("last" if run.start_step is None else f"checkpoints/step-{run.start_step}")
         with _starts[str(origin)]:
-            if not (origin / "last" / "config.json").exists():
+            if not (model / "config.json").exists():
                 run_one(run.start, args, deadline)
-        settings = untrained_defaults(settings, str(origin))
+        settings = untrained_defaults(settings, str(model))
     if deadline - time.monotonic() < MINIMUM_SECONDS:
         return
     began = time.monotonic()
