@@ -12,7 +12,10 @@ misses. In code, one correct submission is graded with 50 hidden tests on standa
 side, and by five workers without isolation on GEM's side. The same submission is also graded with a wrong expected
 output in the last test.
 
-Targets: 3 times GEM's answers per second, and submissions graded 5 times faster. Exits with 1 if a target is missed.
+Targets: 3 times GEM's answers per second, and submissions graded 4 times faster. Exits with 1 if a target is missed.
+The second target was 5 while all tests of a submission ran in one process, in which a submission could forge results.
+Now each test has a process with its own namespaces; forking it and copying the pages it writes to take most of the
+time.
 """
 
 from __future__ import annotations
@@ -192,9 +195,9 @@ def missed_bars(figures: dict[str, Any]) -> list[str]:
                 f"{ours['answers_per_s'] / gem['answers_per_s']:.1f}x GEM's answers per second; the target is 3x"
             )
         missed += [
-            f"a submission is graded {gem[key] / ours[key]:.1f}x faster than GEM's; the target is 5x"
+            f"a submission is graded {gem[key] / ours[key]:.1f}x faster than GEM's; the target is 4x"
             for key in ("code_s", "code_wrong_s")
-            if 5 * ours[key] > gem[key]
+            if 4 * ours[key] > gem[key]
         ]
     return missed
 

@@ -80,7 +80,7 @@ def grade_code(
         return Grade(correct=False, score=0.0, why="the program contains a NUL character", hint="It does not compile.")
     sandbox = sandbox or shared_sandbox()
     submission = _Submission(program, sandbox, limits or Limits(wall=10.0, cpu=4.0), tolerance, stop_early=stop_early)
-    parallel = parallel or min(8, 2 * (os.cpu_count() or 1))
+    parallel = parallel or min(8, (os.cpu_count() or 1) + 1)
     outcomes = _run_all(submission, hidden_tests, parallel=parallel)
     passed = sum(outcome.passed for outcome in outcomes.values())
     if passed == len(hidden_tests):

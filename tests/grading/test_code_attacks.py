@@ -194,6 +194,20 @@ if os.fork() == 0:
     assert grade.correct, grade.why
 
 
+def test_the_compiled_program_of_later_tests_cannot_be_changed() -> None:
+    program = """
+import marshal, os
+evil = marshal.dumps(compile("print('changed')", "main.py", "exec"))
+for handle in range(3, 1024):
+    try: os.pwrite(handle, evil, 0)
+    except OSError: pass
+print("ran", input())
+"""
+    tests = [StdinTest(stdin=str(n), expected=f"ran {n}") for n in range(4)]
+    grade = grade_code(program, tests, parallel=1)
+    assert grade.correct, grade.why
+
+
 # Objects with their own comparison
 
 

@@ -4,6 +4,9 @@ The supervisor is forked from the template and keeps its privileges. It never ru
 the inputs are bytes that it passes on, and the outputs are bytes that it copies to the result file. Each process has
 its own namespaces, user and empty directory, so it cannot access the supervisor or leave anything to the next process.
 
+The first process compiles the program and writes the bytecode to a file, which it closes before it runs the program.
+The other processes of the batch load the bytecode, because compiling a long program takes longer than most tests.
+
 A batch may contain a second program, the peer. For each input, it runs at the same time as the program and is confined
 in the same way. The two processes are connected only by a socket and cannot access each other otherwise.
 """
@@ -52,6 +55,10 @@ class BatchSupervisor:
         self._folders = 0  # number of directories created so far
         self._inherited = resident_memory()
         self._counter = OutOfMemoryCounter()
+        self._bytecode = b""  # the program's bytecode, once a process has compiled it
+        # A high number, because a child moves its own files to the lowest numbers.
+        with open(os.memfd_create("palestra-bytecode"), "rb") as file:  # noqa: PTH123
+            self._bytecode_file = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 200)
         self._error_reader, self._error_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self, job: int, results: int) -> None:
@@ -96,6 +103,8 @@ class BatchSupervisor:
             self._raise_setup_error()
             note = os.pread(process.note, 16, 0).decode("ascii", "replace")
             outcome["limit"] = outcome["limit"] or (note if outcome["exit"] else "")
+            if beside is None and not self._bytecode:
+                self._bytecode = os.pread(self._bytecode_file, os.fstat(self._bytecode_file).st_size, 0)
             size = int(self._limits["output"]) + 1  # one byte more than allowed, so that the host detects the excess
             out, err = os.pread(process.out, size, 0), os.pread(process.err, size, 0)
         finally:
@@ -181,7 +190,9 @@ class BatchSupervisor:
                 handles = [fcntl.fcntl(handle, fcntl.F_DUPFD_CLOEXEC, LINK + 1) for handle in handles]
                 for target, handle in enumerate(handles):
                     os.dup2(handle, target, inheritable=target < CHANNEL)
-                close_all_but(*range(CHANNEL, len(handles)), self._error_writer)
+                saves = process.link is None and not self._bytecode
+                kept = [self._error_writer, self._bytecode_file] if saves else [self._error_writer]
+                close_all_but(*range(CHANNEL, len(handles)), *kept)
                 self._confinement.seal()
                 reset_interpreter(None, process.folder or HOME)
             except BaseException as err:  # noqa: BLE001  # not a failure of the program, so it is reported separately
@@ -189,12 +200,18 @@ class BatchSupervisor:
                 os._exit(1)
             os.close(self._error_writer)
             program = ProgramRunner(echo=False, brief=False)
-            exit_code, limit = program.run(code)
+            bytecode = self._bytecode if process.link is None else b""
+            exit_code, limit = program.run(code, bytecode=bytecode, save=self._save_bytecode if saves else None)
             exit_code = program.finish(exit_code)
             if limit:
                 os.pwrite(CHANNEL, limit.encode(), 0)
         finally:
             os._exit(exit_code)
+
+    def _save_bytecode(self, bytecode: bytes) -> None:
+        """Write the file and close it. Called in the child before the program runs."""
+        _write(self._bytecode_file, bytecode)
+        os.close(self._bytecode_file)
 
     def _raise_setup_error(self) -> None:
         with contextlib.suppress(BlockingIOError):

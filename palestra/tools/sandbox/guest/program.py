@@ -6,9 +6,11 @@ import ast
 import builtins
 import errno
 import linecache
+import marshal
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -31,15 +33,22 @@ class ProgramRunner:
         self.main.__dict__["__builtins__"] = builtins
         sys.modules["__main__"] = self.main
 
-    def run(self, source: bytes) -> tuple[int, str]:
-        """Execute `source`; return the exit code and the name of the limit that was exceeded, or ""."""
+    def run(
+        self, source: bytes, *, bytecode: bytes = b"", save: Callable[[bytes], None] | None = None
+    ) -> tuple[int, str]:
+        """Execute `source`; return the exit code and the name of the limit that was exceeded, or "".
+
+        `bytecode` is the result of compiling `source` earlier; `save` receives it before the program runs.
+        """
         self._cells += 1
         name = "main.py" if self._cells == 1 else f"cell {self._cells}"
         running = False
         try:
             text = source.decode("utf-8", "surrogatepass")
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-            code, last = self._compiled(text, name)
+            code, last = (marshal.loads(bytecode), None) if bytecode else self._compiled(text, name)  # noqa: S302
+            if save is not None:
+                save(_marshalled(code))
             running = True
             if code is not None:
                 exec(code, self.main.__dict__)  # noqa: S102  # running untrusted code is the purpose of the sandbox
@@ -109,6 +118,13 @@ class ProgramRunner:
             except AttributeError:  # the program has replaced the stream
                 pass
         return failed
+
+
+def _marshalled(code: CodeType | None) -> bytes:
+    try:
+        return marshal.dumps(code)
+    except ValueError:  # nested too deeply
+        return b""
 
 
 def _exit_code(err: SystemExit) -> int:
