@@ -14,6 +14,7 @@ import os
 import resource
 import subprocess
 import sys
+from math import log
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -37,6 +38,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         {
             "env": "game:GuessTheNumber-v0-easy",
             "model": f"default:{args.size}",
+            "algorithm": "reinforce",  # has a gradient also with one episode
             "device": "cpu",
             "gradient_checkpointing": args.recompute,
             "token_budget": max(args.tokens, args.budget),
@@ -46,6 +48,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     )
     learner = Learner(load_policy(config), config)
     rng = Random(0)
+    uniform = -log(learner.policy.model.config.vocab_size)  # close to an untrained model's log-probabilities
 
     def episode(index: int) -> Trajectory:
         """Return a conversation of `--tokens` tokens, with 192 prompt tokens and 64 sampled tokens per turn."""
@@ -54,7 +57,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         while len(context) + 256 <= args.tokens:
             context = context + [rng.randrange(500) for _ in range(192)]
             sampled = [rng.randrange(500) for _ in range(64)]
-            call = Call(prompt_ids=context, ids=sampled, logprobs=[-7.0] * 64, finish="stop", version=0)
+            call = Call(prompt_ids=context, ids=sampled, logprobs=[uniform] * 64, finish="stop", version=0)
             turns.append((call, rng.random()))
             context = context + sampled
         return Trajectory(

@@ -98,9 +98,8 @@ class Server:
         environment = {**os.environ, "PALESTRA_CACHE": str(cache)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
-        self.address = next(word for word in self.process.stdout.readline().split() if word.startswith("http")).strip(
-            ";"
-        )
+        words = self.process.stdout.readline().split()
+        self.address = next(word for word in words if word.startswith("http")).rstrip(".")
 
     def get(self, path: str, **params: Any) -> Any:
         with urllib.request.urlopen(f"{self.address}api/{path}?{urllib.parse.urlencode(params)}") as response:

@@ -33,7 +33,7 @@ from palestra.envs.babyai.levels import LEVELS
 
 ROOT = Path(__file__).parent.parent
 PEER = ROOT / ".cache" / "agentgym-venv"
-NEEDS = ("fastapi", "uvicorn", "gym", "gymnasium", "minigrid", "matplotlib")
+NEEDS = ("fastapi", "uvicorn", "gym", "gymnasium<1", "minigrid<2.5", "matplotlib")
 TURNS = 20  # maximum number of turns per episode, equal to AgentGym-RL's horizon for BabyAI
 
 
