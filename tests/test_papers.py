@@ -225,12 +225,12 @@ def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, mon
 
 
 def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_path: Path) -> None:
-    stability = module("stability")
-    rows = stability.results()
+    stability, runner = module("stability"), module("runner")
+    rows = runner.results(stability.RESULTS)
     assert rows
     page = tmp_path / "experiments.md"
     page.write_text(stability.PAGE.read_text())
-    stability.write_page(page, stability.tables(rows))
+    runner.write_section(page, "stability", stability.tables(rows))
     assert page.read_text() == stability.PAGE.read_text(), "run: python recipes/papers/stability.py --table"
     for game in stability.GAMES:
         config = from_mapping(stability.settings_of(game, 101, workers=None, given={}))

@@ -11,25 +11,19 @@ or was stopped by `--minutes`, is appended to `results/stability.jsonl`; a finis
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
-from palestra.training.recipe import from_mapping
+from runner import DOCS, HERE, LARGE_BATCHES, append, digest, ended, given, results, train, write_section
+
 from palestra.training.reporting.metrics import read
 
-HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "stability.jsonl"
-PAGE = HERE.parents[1] / "docs" / "experiments.md"
+PAGE = DOCS / "experiments.md"
 SEEDS = (101, 102, 103, 104, 105)
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
 
@@ -64,9 +58,6 @@ CREDIT = {
     "textcraft": "steps of the plan, which observations do not state",
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
-LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
-
-_file = Lock()
 
 
 def settings_of(game: str, seed: int, *, workers: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,24 +66,9 @@ def settings_of(game: str, seed: int, *, workers: int | None, given: Mapping[str
     return {**COMMON, **GAMES[game], **hardware, **given, "seed": seed}
 
 
-def digest(settings: Mapping[str, Any]) -> str:
-    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware."""
-    tables = from_mapping(settings).to_dict()
-    for name in ("seed", "out", "device", "threads", "keep"):
-        tables["run"].pop(name)
-    tables["sampling"].pop("rollout_workers")
-    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def results(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """Return the results of all runs so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
-    given = {name: _value(text) for name, _, text in (item.partition("=") for item in args.set)}
-    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, given=given)
+    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, given=given(args))
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
         return
@@ -109,27 +85,6 @@ def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> 
         more = {**settings, "steps": reached + args.further, "target": 0.0}
         train(more, folder, deadline - time.monotonic())
     record(args, key, settings, read(folder / "metrics.jsonl"), reached, code, seconds)
-
-
-def train(settings: Mapping[str, Any], folder: Path, seconds: float) -> int | None:
-    """Run `palestra train`; return its exit code, or None if it was stopped after `seconds`."""
-    flags: list[str] = []
-    for name, value in {**settings, "out": str(folder)}.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
-        else:
-            flags += [flag, json.dumps(value) if isinstance(value, dict) else str(value)]
-    command = [sys.executable, "-m", "palestra", "train", *flags, "--plain"]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.log").open("a") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            return process.wait(timeout=max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return None
 
 
 def _reached(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
@@ -160,24 +115,16 @@ def record(
             (round(row["final_success"], 4) for row in rows if "final_success" in row), None
         ),  # at the target
         "seconds": round(seconds),
-        "ended": "stopped" if code is None else "finished" if code == 0 else f"failed with exit code {code}",
+        "ended": ended(code),
         "rollbacks": sum(bool(row.get("rollback")) for row in rows),
         "backtracked": sum(bool(row.get("backtracked")) for row in rows),
         "hardware": args.hardware,
         "jobs": args.jobs,
     }
-    with _file, args.results.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    append(args.results, line)
     print(
         json.dumps({k: line[k] for k in ("game", "seed", "steps", "reached", "final", "seconds", "ended")}), flush=True
     )
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -220,8 +167,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per game: the runs with the current defaults and the seeds in `SEEDS`.
 
-    If a seed was run again, because its first run was stopped or had another target, only the run with the current target
-    counts, or the longest one.
+    If a seed was run again, because its first run was stopped or had another target, only the run with the current
+    target counts, or the longest one.
     """
     lines = [
         "| game | target reached | steps | s | final, lowest | lowest later | stopped before: best, at step |",
@@ -262,15 +209,6 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else str(numbers[0])
 
 
-def write_page(path: Path, text: str) -> None:
-    """Replace the tables between the markers in the documentation."""
-    start, end = "<!-- stability: start -->\n", "<!-- stability: end -->"
-    page = path.read_text()
-    head, _, rest = page.partition(start)
-    _, _, tail = rest.partition(end)
-    path.write_text(f"{head}{start}\n{text}\n\n{end}{tail}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
     default = [name for name in GAMES if name != "demo" and not name.endswith("_sparse")]
@@ -293,7 +231,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="Only write the tables in docs/experiments.md.")
     args = parser.parse_args()
     if args.table:
-        write_page(PAGE, tables(results(args.results)))
+        write_section(PAGE, "stability", tables(results(args.results)))
         return
     deadline = time.monotonic() + 60 * args.minutes
     with ThreadPoolExecutor(args.jobs) as pool:
