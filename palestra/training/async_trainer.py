@@ -24,6 +24,7 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
+from palestra.engines.local.devices import use_device
 from palestra.errors import BadValue, EngineFailed
 from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, stream
@@ -31,7 +32,7 @@ from palestra.rollout.metrics import compute_metrics
 from palestra.rollout.stream import Stream
 from palestra.rollout.types import Trajectory
 from palestra.training.config import TrainConfig
-from palestra.training.distributed import DistributedContext, connect, use_device
+from palestra.training.distributed import DistributedContext, connect
 from palestra.training.failures import check_finished
 from palestra.training.group_sampling import varied_groups
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
@@ -52,7 +53,7 @@ class AsyncTrainer(SyncTrainer):
 
     def __init__(self, config: TrainConfig, **options: Any) -> None:
         sampling = config.sampling
-        groups, processes = sampling.episodes // sampling.group_size, connect().size
+        groups, processes = sampling.episodes // sampling.group_size, connect(config.run.device).size
         if groups < processes:
             raise BadValue(
                 f"asynchronous training with {processes} processes needs at least as many groups per step; this run "

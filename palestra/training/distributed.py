@@ -81,26 +81,50 @@ class DistributedContext:
         return result
 
 
-def connect(*, timeout: float = 3600.0) -> DistributedContext:
-    """Join the process group started by torchrun, or return a single-process context.
+def connect(device: str = "auto", *, timeout: float = 3600.0) -> DistributedContext:
+    """Join the process group started by torchrun, or return a single-process context; set this process's GPU.
 
-    `timeout` is the number of seconds to wait for a process that is still sampling.
+    `device` is the run's device, and `timeout` the number of seconds to wait for a process that is still sampling.
     """
     size = int(os.environ.get("WORLD_SIZE", "1"))
+    uses_gpu = device != "cpu" and torch.cuda.is_available()
+    gpu = assigned_gpu(device, torch.cuda.device_count()) if uses_gpu else None
+    if gpu is not None:
+        torch.cuda.set_device(gpu)  # before anything is stored on a GPU, so that no other GPU is used by mistake
     if size == 1:
         return DistributedContext()
     if not dist.is_available():
         raise BadValue("this build of torch has no torch.distributed; start without torchrun")
-    rank = int(os.environ["RANK"])
-    backend = "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
-        backend = "cpu:gloo,cuda:nccl"
     if not dist.is_initialized():
+        backend = "gloo" if gpu is None else "cpu:gloo,cuda:nccl"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
         # The group is destroyed only at exit, since a second group would find stale addresses in torchrun's store.
         atexit.register(_disconnect)
-    return DistributedContext(rank=rank, size=size)
+    return DistributedContext(rank=int(os.environ["RANK"]), size=size)
+
+
+def assigned_gpu(device: str, gpus: int) -> int | None:
+    """Return which of the machine's `gpus` GPUs this process has to use, or None if it may use the current one.
+
+    With torchrun, every process has its own GPU, whose number is the process's rank on its machine.
+    """
+    kind, _, number = device.partition(":")
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if several and number:
+        raise BadValue(
+            f"with torchrun, every process has its own GPU, so --device {device} cannot apply to all of them; use "
+            f"--device {kind}"
+        )
+    if not (several or number.isdigit()) or kind not in ("auto", "cuda"):
+        return None  # an unknown device is reported when the model is loaded
+    gpu = int(number or os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0")))
+    if gpu < gpus:
+        return gpu
+    if several:
+        raise BadValue(
+            f"torchrun started more processes than the {gpus} GPUs of this machine; use --nproc-per-node {gpus}"
+        )
+    raise BadValue(f"--device {device} does not exist; this process can use {gpus} GPUs, numbered from 0")
 
 
 def _disconnect() -> None:
@@ -121,12 +145,6 @@ def explained_disconnection(distributed: DistributedContext) -> Iterator[None]:
             "another process of this run has stopped, so this one stops, too. The last checkpoint is intact; run the "
             "same command to continue from it"
         ) from err
-
-
-def use_device(device: torch.device) -> None:
-    """Set this thread's current GPU, so that no memory is allocated on the machine's first GPU by mistake."""
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
 
 
 def shard(

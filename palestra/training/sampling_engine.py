@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 
 from palestra.engines.base import PolicyEngine
 from palestra.engines.registry import get_engine
+from palestra.engines.vllm.commands import parse_gpus
 from palestra.engines.vllm.ray_host import ray_hosts
 from palestra.errors import BadValue
 from palestra.rollout.samples import TrainingSample
@@ -37,6 +40,9 @@ def make_engine(
     options |= sampling.engine_kwargs
     if config.ray.enabled and sampling.engine == "vllm" and not sampling.engine_url:
         options |= server_options(config) | {"hosts": ray_hosts(sampling.engine_servers)}
+    elif sampling.engine == "vllm" and not options.get("urls"):
+        learners = _learner_gpus(policy, distributed)
+        options["gpus"] = server_gpus(options.get("gpus", ""), learners, colocate=bool(options.get("colocate")))
 
     def make(**more: Any) -> Any:
         return factory(
@@ -57,6 +63,28 @@ def make_engine(
     raise BadValue(
         f"the engine {sampling.engine!r} must be a PolicyEngine, with publish(), pause() and resume(), for training"
     )
+
+
+def server_gpus(gpus: str | Sequence[str], learners: Sequence[int], *, colocate: bool) -> tuple[str, ...]:
+    """Return the numbers of the vLLM servers' GPUs: with `colocate` by default the learners' GPUs, otherwise others."""
+    chosen = parse_gpus(gpus)
+    used = [str(number) for number in learners]
+    if colocate and not used:
+        raise BadValue("colocate runs vLLM servers on the learner's GPU, but the learner uses the CPU")
+    shared = sorted(set(chosen) & set(used))
+    if shared and not colocate:
+        raise BadValue(
+            f"engine_gpus contains {', '.join(shared)}, which the learner uses; choose other GPUs, or share it with "
+            """--engine-kwargs '{"colocate": true}'"""
+        )
+    return chosen or (tuple(used) if colocate else ())
+
+
+def _learner_gpus(policy: Policy, distributed: DistributedContext) -> list[int]:
+    """Return the GPU numbers of the processes on the main process's machine."""
+    numbers = distributed.gather(policy.device.index if policy.device.type == "cuda" else None)
+    on_machine = int(os.environ.get("LOCAL_WORLD_SIZE", distributed.size))  # ranks start on the main machine
+    return [number for number in numbers[:on_machine] if number is not None]
 
 
 def _make_remote(make: Any, config: TrainConfig, distributed: DistributedContext) -> Any:

@@ -243,8 +243,8 @@ class SamplingConfig(Section):
     )
     engine_gpus: str = option(
         "",
-        "Comma-separated numbers of the GPUs for the vLLM servers that are started, for example 2,3 (default: the "
-        "servers use the CPU).",
+        "Comma-separated numbers of the GPUs for the vLLM servers that are started, for example 2,3; the learner must "
+        "not use them (default: the servers use the CPU).",
     )
     engine_servers: int = option(
         0,
@@ -414,7 +414,9 @@ class RunConfig(Section):
         "Store the trajectories from every step in the run's `trajectories` folder; turn this off to save disk space.",
     )
     device: str = option(
-        "auto", "Device to run the model on: cpu, cuda, or auto, which uses a GPU if one is available."
+        "auto",
+        "Device to run the model on: cpu, cuda, the number of a GPU as in cuda:1, or auto, which uses a GPU if one is "
+        "available. With torchrun, every process uses its own GPU.",
     )
     tf32: bool = option(
         True,

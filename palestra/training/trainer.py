@@ -75,7 +75,7 @@ class Trainer(ABC):
         self.config = config
         self._given = config  # before the length of replies is set from the chat template or the warm start
         self._settings = config.to_dict()
-        self.distributed = connect()
+        self.distributed = connect(config.run.device)
         self.log = log if self.distributed.is_main else lambda _: None
         self._on_metrics = on_metrics if self.distributed.is_main else None
         if self.distributed.size > 1 and not self.distributed_support:

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,6 +65,8 @@ def test_episodes_are_the_same_as_in_one_process_also_after_a_worker_was_killed(
             )
             assert {t.failure.boundary for t in result.failures if t.failure} == {"budget"}
             processes = [worker.start() for worker in pool._workers]
+            for process in processes:  # workers must not open the GPU of the engine
+                assert "torch" not in Path(f"/proc/{process.pid}/maps").read_text()
             os.kill(processes[0].pid, signal.SIGKILL)
             result = await collect(agent, tasks(4), rollout_workers=pool)
             assert [without_times(t) for t in result.trajectories] == [

@@ -217,7 +217,7 @@ def test_a_run_ends_with_a_process_that_is_killed_and_resumes(taught: str, tmp_p
 
 
 def test_asynchronous_training_needs_a_group_per_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(async_trainer, "connect", lambda: DistributedContext(rank=0, size=4))
+    monkeypatch.setattr(async_trainer, "connect", lambda _: DistributedContext(rank=0, size=4))
     with pytest.raises(BadValue, match=r"4 processes needs .* this run has 3[.] Raise --episodes to at least 16"):
         train(from_mapping({**ASYNC, "out": str(tmp_path)}))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.training.test_distributed import has_copies, train_in_two_processes
+from tests.training.test_distributed import SCRIPT, has_copies, train_in_two_processes
 from tests.vllm.test_training import SHORT, check_steps, rows_of, save_model, servers_of
 
 TWO: dict[str, Any] = {**SHORT, "warm_start": 64, "episodes": 16, "concurrency": 16, "save_every": 1}
@@ -41,10 +44,18 @@ def test_two_processes_share_two_servers_of_which_one_is_killed(tmp_path: Path) 
     assert servers_of(folder) == []
 
 
-def test_two_processes_with_lora(tmp_path: Path) -> None:
+def test_two_processes_of_torchrun_with_lora(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     settings = {**TWO, "model": save_model(tmp_path / "model", tied=False), "lora_rank": 4, "out": str(folder)}
-    codes, output = train_in_two_processes([{**settings, "steps": 2}], tmp_path / "run.py")
-    assert codes == [0, 0], output
+    (tmp_path / "run.py").write_text(SCRIPT)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*torchrun, str(tmp_path / "run.py"), json.dumps([{**settings, "steps": 2}])],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     check_steps(folder, 2, updates=False)
     assert has_copies(folder)  # of the base model, from which the servers start

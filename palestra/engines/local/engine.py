@@ -86,6 +86,7 @@ class LocalEngine(PolicyEngine):
         for package in ("torch", "transformers", "tokenizers"):
             require(package, extra="hf")
         from palestra.engines.local import loading
+        from palestra.engines.local.devices import current_device, set_up_thread
         from palestra.engines.local.generation_request import GenerationRequest, with_unknown_ids
         from palestra.engines.local.runner import launch_bound
         from palestra.engines.local.scheduler_selection import select_scheduler
@@ -112,7 +113,8 @@ class LocalEngine(PolicyEngine):
             max_running=max_running,
             prefill_tokens=prefill_tokens,
         )
-        self._scheduler, self.max_context = self._select_scheduler()
+        with current_device(self._device):
+            self._scheduler, self.max_context = self._select_scheduler()
         self._worker_tokenizer: Any = None  # a copy, because fast tokenizers cannot be used by two threads at once
         self.version = 0
 
@@ -134,7 +136,7 @@ class LocalEngine(PolicyEngine):
             sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL))
         if threads is None and on_cpu and size < SMALL_MODEL:
             threads = 1
-        self._worker = ThreadPoolExecutor(1, "palestra-engine", _set_threads, (threads,))
+        self._worker = ThreadPoolExecutor(1, "palestra-engine", set_up_thread, (self._device, threads))
 
     @property
     def runner(self) -> str:
@@ -433,16 +435,3 @@ class LocalEngine(PolicyEngine):
                 if keys:
                     self._admission.requests_finished(loop, keys)
             call_in_loop(loop, notify, finished)
-
-
-def _set_threads(threads: int | None) -> None:
-    """Set the number of torch threads for the calling thread only."""
-    if threads is not None:
-        import torch
-
-        default = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        # New threads inherit the most recent setting, so restore the default from a temporary thread.
-        other = threading.Thread(target=torch.set_num_threads, args=(default,))
-        other.start()
-        other.join()

@@ -30,8 +30,8 @@ def load(
     if isinstance(model, torch.nn.Module):
         target = next(model.parameters()).device
         if device != "auto" and _device(device) != target:
-            target = _device(device)
-            model.to(target)
+            model.to(_device(device))
+            target = next(model.parameters()).device  # with the number of the GPU
         if dtype is not None:
             model.to(_dtype(dtype))
     else:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import palestra
+from palestra.engines.vllm.process import VISIBLE
 from palestra.engines.vllm.transfer import base_weights, max_lora_rank
 from palestra.errors import BadValue
 
@@ -111,9 +112,10 @@ class ServerSettings:
             # By default every server binds its threads to the same cores.
             variables["VLLM_CPU_OMP_THREADS_BIND"] = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "nobind")
             variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // (2 * self.count)))
+            variables[VISIBLE] = ""  # a build of vLLM for GPUs would use the learner's GPU
         else:
             share = self.gpus[index * self.gpus_per_server : (index + 1) * self.gpus_per_server]
-            variables["CUDA_VISIBLE_DEVICES"] = ",".join(share)
+            variables[VISIBLE] = ",".join(share)
             if self.colocate:
                 variables["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # CUDA IPC handles are pickled
         return variables
@@ -152,3 +154,21 @@ def parse_gpus(gpus: str | Sequence[str]) -> tuple[str, ...]:
     if not all(name.isdigit() for name in chosen):
         raise BadValue(f"engine_gpus must be a comma-separated list of GPU numbers such as 2,3; got {gpus!r}")
     return chosen
+
+
+def visible_gpus(numbers: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of CUDA_VISIBLE_DEVICES that give another process the GPUs with these numbers.
+
+    Like those of torch, the numbers count only the GPUs that CUDA_VISIBLE_DEVICES lists for this process, if it is set.
+    """
+    visible = os.environ.get(VISIBLE)
+    if visible is None:
+        return tuple(numbers)
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    missing = [number for number in numbers if int(number) >= len(names)]
+    if missing:
+        raise BadValue(
+            f"engine_gpus contains {', '.join(missing)}, but {VISIBLE}={visible} has {len(names)} GPUs; give their "
+            "positions in that list, starting at 0"
+        )
+    return tuple(names[int(number)] for number in numbers)

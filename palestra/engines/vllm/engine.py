@@ -21,7 +21,7 @@ from palestra.engines.openai_formats import ServerReply
 from palestra.engines.vllm import gpu
 from palestra.engines.vllm.checks import DEFAULT_BOUNDS, check_server
 from palestra.engines.vllm.client import Interrupted, VLLMClient
-from palestra.engines.vllm.commands import ServerSettings, link_package, parse_gpus, write_model
+from palestra.engines.vllm.commands import ServerSettings, link_package, parse_gpus, visible_gpus, write_model
 from palestra.engines.vllm.process import LocalHost, ServerHost
 from palestra.engines.vllm.routing import Router
 from palestra.engines.vllm.selection import Update, make_transfer, supported_transfer
@@ -90,7 +90,8 @@ class VLLMEngine(PolicyEngine):
         self.max_context = loading.context_length(model, max_context)
         self._settings = ServerSettings(
             python=python,
-            gpus=parse_gpus(gpus),
+            # With hosts or URLs, other processes assign the GPUs.
+            gpus=parse_gpus(gpus) if hosts or urls else visible_gpus(parse_gpus(gpus)),
             servers=servers,
             max_running=max_running,
             max_context=self.max_context,

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+import torch
+
 from palestra.engines.vllm.client import VLLMClient
 from palestra.engines.vllm.process import free_port
 from palestra.engines.vllm.transfer import WeightTransfer
@@ -47,9 +49,11 @@ class GpuTransfer(WeightTransfer):
             raise EngineFailed(f"the {self._backend} transfer to {client.root} failed: {err}") from err
 
     def _send(self, url: str) -> None:
-        if url not in self._connections:
-            self._connections[url] = self._connect(url)
-        self._connections[url].send_weights()
+        device = next(iter(self._source.weights.values())).device
+        with torch.cuda.device(device):  # a new thread would use the machine's first GPU
+            if url not in self._connections:
+                self._connections[url] = self._connect(url)
+            self._connections[url].send_weights()
 
     def _connect(self, url: str) -> Any:
         from vllm.distributed.weight_transfer import HTTPVLLMWeightSyncClient, WeightTransferTrainerFactory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 STOP_SECONDS = 15.0
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+# Variables that torchrun sets for the learner's processes; a server must not join their process group.
+TORCHRUN = re.compile("(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 
 
 class ServerProcess(Protocol):
@@ -66,10 +70,11 @@ class LocalProcess:
         if self._process is not None:
             return
         log = Path(os.devnull) if self.log is None else self.log
+        inherited = {name: value for name, value in os.environ.items() if not TORCHRUN.fullmatch(name)}
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "palestra.engines.vllm.launch", *self._command],
-                env=os.environ | self._environment,
+                env=inherited | self._environment,
                 stdin=subprocess.PIPE,  # closes when this process exits, which ends the server
                 stdout=out,
                 stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from palestra.engines.vllm.process import LocalProcess, free_port
+from palestra.engines.vllm.process import VISIBLE, LocalProcess, free_port
 from palestra.errors import EngineFailed
 from palestra.optional import require
 
@@ -31,8 +31,8 @@ class ServerActor:
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path | None) -> int | None:
         """Start the server unless it is running, and return its process id."""
         variables = dict(environment)
-        if "CUDA_VISIBLE_DEVICES" in variables:  # Ray has assigned GPUs to this actor
-            variables["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        if variables.get(VISIBLE):  # Ray has assigned GPUs to this actor
+            variables[VISIBLE] = os.environ.get(VISIBLE, "")
         if self._process is None:
             self._process = LocalProcess(command, variables, log)
         self._process.start()
