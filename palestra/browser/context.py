@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from palestra.browser.connection import BrowserLost, Connection, ProtocolError
+from palestra.browser.connection import BrowserLost, Call, Connection, ProtocolError
 from palestra.browser.sites import Site
 from palestra.browser.tab import CALL_SECONDS, MOUSE, Tab
 from palestra.errors import EnvFailed
@@ -27,6 +27,14 @@ SCRIPTS = Path(__file__).with_name("scripts")
 def init_script() -> str:
     """Return the scripts that run before those of every page."""
     return "\n".join((SCRIPTS / name).read_text(encoding="utf-8") for name in ("clock.js", "observe.js"))
+
+
+class NewTab(NamedTuple):
+    """A tab that was opened, and the calls that set it up."""
+
+    tab: Tab
+    is_page: bool
+    calls: Sequence[Call]
 
 
 class Context:
@@ -48,7 +56,7 @@ class Context:
         self.data_folder: Path | None = None  # data of the application that runs for this episode
         self.first: PageState | None = None  # the first observation of the current episode
         self._arrived = threading.Condition()
-        self._new: list[dict[str, Any]] = []  # tabs that the page opened, not set up yet
+        self._new: list[NewTab] = []  # tabs that were opened and are not in `tabs` yet
         created = connection.call("Target.createBrowserContext", {"disposeOnDetach": True}, timeout=SETUP_SECONDS)
         self.context_id: str = created["browserContextId"]
         connection.contexts[self.context_id] = self.tab_opened
@@ -65,16 +73,22 @@ class Context:
             params |= {"width": self.width, "height": self.height}
         target = self.connection.call("Target.createTarget", params, timeout=SETUP_SECONDS)["targetId"]
         with self._arrived:  # the browser attaches to every new tab
-            if not self._arrived.wait_for(lambda: any(_target(new) == target for new in self._new), SETUP_SECONDS):
+            if not self._arrived.wait_for(lambda: any(new.tab.target == target for new in self._new), SETUP_SECONDS):
                 raise BrowserLost("a new tab did not respond")
-            attached = next(new for new in self._new if _target(new) == target)
-            self._new.remove(attached)
-        return self._add(attached["sessionId"], target)
+            opened = next(new for new in self._new if new.tab.target == target)
+            self._new.remove(opened)
+        return self._add(opened)
 
-    def _add(self, session: str, target: str) -> Tab:
-        tab = Tab(self.connection, session, target, self.sites)
+    def _add(self, opened: NewTab) -> Tab:
+        for call in opened.calls:
+            opened.tab.wait(call)
+        self.tabs.append(opened.tab)
+        self.current = len(self.tabs) - 1
+        return opened.tab
+
+    def _setup_calls(self) -> Sequence[tuple[str, dict[str, Any]]]:
         metrics = {"width": self.width, "height": self.height, "deviceScaleFactor": 1, "mobile": False}
-        calls: list[tuple[str, dict[str, Any]]] = [
+        return (
             ("Page.enable", {}),
             ("Inspector.enable", {}),
             ("Fetch.enable", {"patterns": [{"urlPattern": "*"}]}),
@@ -83,17 +97,21 @@ class Context:
             ("Emulation.setFocusEmulationEnabled", {"enabled": True}),
             ("Emulation.setTimezoneOverride", {"timezoneId": "UTC"}),
             ("Runtime.runIfWaitingForDebugger", {}),
-        ]
-        tab.call_all(calls)
-        self.tabs.append(tab)
-        self.current = len(self.tabs) - 1
-        return tab
+        )
 
     def tab_opened(self, params: dict[str, Any]) -> None:
-        """Record a new tab. This runs in the thread that reads events, so the tab is set up later."""
-        with self._arrived:
-            self._new.append(params)
-            self._arrived.notify_all()
+        """Start to set up a new tab, without waiting, because this runs in the thread that reads events.
+
+        A tab that a page has opened waits for `runIfWaitingForDebugger`, and blocks the page that has opened it if both
+        are in the same process, so the mouse or keyboard event that opened the tab would not return before.
+        """
+        info = params["targetInfo"]
+        tab = Tab(self.connection, params["sessionId"], info["targetId"], self.sites)
+        with suppress(BrowserLost):  # the next call in this context raises it
+            calls = self.connection.send_all(self._setup_calls(), tab.session)
+            with self._arrived:
+                self._new.append(NewTab(tab, info.get("type") == "page", calls))
+                self._arrived.notify_all()
 
     def adopt_new_tabs(self) -> None:
         """Set up the tabs that pages have opened since the last call, and select the last one."""
@@ -101,13 +119,14 @@ class Context:
             with self._arrived:
                 if not self._new:
                     return
-                params = self._new.pop(0)
-            info = params["targetInfo"]
-            if info.get("type") != "page" or len(self.tabs) >= MAX_TABS:
+                opened = self._new.pop(0)
+            if not opened.is_page or len(self.tabs) >= MAX_TABS:
+                self._forget(opened.tab)
                 with suppress(ProtocolError):
-                    self.connection.call("Target.closeTarget", {"targetId": info["targetId"]}, timeout=CALL_SECONDS)
+                    target = {"targetId": opened.tab.target}
+                    self.connection.call("Target.closeTarget", target, timeout=CALL_SECONDS)
                 continue
-            self._add(params["sessionId"], info["targetId"]).wait_for_load()
+            self._add(opened).wait_for_load()
 
     def expect_tab(self, seconds: float) -> None:
         """Wait for a tab that the page has announced."""
@@ -182,10 +201,6 @@ class Context:
     @property
     def usable(self) -> bool:
         return not self.closed and self.connection.lost is None and all(tab.crashed is None for tab in self.tabs)
-
-
-def _target(params: dict[str, Any]) -> str:
-    return str(params["targetInfo"]["targetId"])
 
 
 def quoted(value: object) -> str:

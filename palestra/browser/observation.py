@@ -125,9 +125,10 @@ def observe(context: Context, view: View, *, milliseconds: float, extra: str = "
         script = (
             f"(async()=>{{const P=__palestra;if(P.staleHover({x},{y}))return 'null';"
             f"await P.pass({context.turns},{milliseconds});const nodes=await P.settled({view.script_options()});"
-            f"if(P.staleHover({x},{y}))return 'null';const moves=[P.leaving,P.opening];P.leaving=P.opening=false;"
+            f"if(P.staleHover({x},{y}))return 'null';const moves=[P.leaving,P.opening];P.opening=false;"
             f"return JSON.stringify([...moves,nodes,document.title,{html},{extra}])}})()"
         )
+        pages = tab.pages
         reply = json.loads(tab.retrying(partial(tab.evaluate, script)))
         if reply is None:
             tab.renew_hover()
@@ -137,7 +138,9 @@ def observe(context: Context, view: View, *, milliseconds: float, extra: str = "
         if opening:
             context.expect_tab(NAVIGATION_SECONDS)
         if leaving:
-            tab.expect_navigation(NAVIGATION_SECONDS)
+            tab.expect_navigation(NAVIGATION_SECONDS, pages)
+            if tab.pages == pages:  # the page stays; another page would have its own flag
+                tab.retrying(partial(tab.evaluate, "__palestra.leaving=false"))
         elif not opening and not tab.busy and not context.has_new_tabs:
             break
     titles = [title if other is tab else _title(other) for other in context.tabs]

@@ -203,9 +203,10 @@ def _history(context: Context, step: int) -> None:
     entries = history["entries"]
     if not 0 <= index < len(entries) or entries[index]["url"] == "about:blank":
         raise BadAction("There is no earlier page." if step < 0 else "There is no later page.")
+    pages = tab.pages
     tab.evaluate("__palestra.leaving=true")
     tab.call("Page.navigateToHistoryEntry", {"entryId": entries[index]["id"]})
-    tab.expect_navigation(NAVIGATION_SECONDS)
+    tab.expect_navigation(NAVIGATION_SECONDS, pages)
     try:
         tab.evaluate("__palestra.leaving=false")
     except ProtocolError:  # the new page has its own flag

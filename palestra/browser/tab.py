@@ -39,6 +39,7 @@ class Tab:
         self.crashed: str | None = None
         self.messages: list[str] = []  # dialogs and links to other sites since the last observation
         self.failure: str | None = None  # why a site did not answer
+        self.pages = 0  # number of pages that were shown so far
         self.mouse: tuple[float, float] = (-1, -1)  # position in the viewport
         self.pressed = 0  # buttons of the mouse that are down, as in `MouseEvent.buttons`
         self._changed = threading.Condition()
@@ -112,10 +113,15 @@ class Tab:
             raise BrowserLost(self.crashed)
         return done
 
-    def expect_navigation(self, seconds: float) -> None:
-        """Wait until the navigation that the page announced has begun, and until it has finished or was aborted."""
+    def expect_navigation(self, seconds: float, pages: int) -> None:
+        """Wait until the navigation that a page announced has finished or was aborted.
+
+        `pages` is the number of pages before the announcement: with more pages, the navigation has already begun.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._loading or self._refused or self.crashed is not None, seconds)
+            self._changed.wait_for(
+                lambda: self._loading or self._refused or self.pages != pages or self.crashed is not None, seconds
+            )
         self.wait_for_load()
         self._refused = False
 
@@ -157,7 +163,10 @@ class Tab:
                 self._set_loading(False)
         elif method == "Page.frameNavigated":
             if "parentId" not in params["frame"]:
-                self._refused = False
+                with self._changed:
+                    self.pages += 1
+                    self._refused = False
+                    self._changed.notify_all()
                 self.url = params["frame"]["url"] + params["frame"].get("urlFragment", "")
         elif method == "Page.navigatedWithinDocument":
             if params["frameId"] == self._frame:

@@ -140,6 +140,14 @@ def test_navigation_and_tabs(page: Episode) -> None:
     assert "?q=kayak" in do(page, f"type [{query}] [kayak] [1]")
 
 
+def test_windows_with_an_opener(page: Episode) -> None:
+    """Check a window that blocks the page that has opened it until the window is set up."""
+    page.evaluate("window.onkeydown = () => { window.open('/second.html', 'named') }")
+    assert do(page, "press [a]").startswith("Tab 0: Shop | Tab 1 (current): Second\n")
+    assert page.context().tab.evaluate("__palestra.leaving") is False
+    assert do(page, "close_tab").startswith("Tab 0 (current): Shop\n")
+
+
 def test_other_sites_cannot_be_reached(page: Episode) -> None:
     text = do(page, f"click [{number(page, 'link', 'Elsewhere')}]")
     assert "http://example.com/ was not opened, because its site is not available.\n[1] RootWebArea 'Shop'" in text

@@ -100,6 +100,7 @@
   let lastTurn = 0;
   P.pass = async (turn, milliseconds) => {
     await P.loaded();
+    P.renew();
     await P.idle();
     if (turn === lastTurn) return;
     lastTurn = turn;
@@ -176,4 +177,12 @@
   if (document.documentElement) insert();
   else new MutationObserver((_, observer) => { if (document.documentElement) { observer.disconnect(); insert(); } })
     .observe(document, {childList: true});
+  // The first page of a tab that another page has opened keeps the window of the empty tab, with its flags.
+  let shown = document;
+  P.renew = () => {
+    if (document === shown) return;
+    shown = document;
+    P.leaving = false;
+    insert();
+  };
 })();
