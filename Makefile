@@ -10,7 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --con
 SUDO   := $(shell test $$(id -u) = 0 || echo sudo)
 export PALESTRA_OSCAR ?= $(CURDIR)/.cache/frameworks/oscar
 
-.PHONY: demo test test-vllm test-frameworks test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release release-checkpoints sandbox java browser chromium forge store balancer openenv clean
+.PHONY: demo test test-vllm test-frameworks test-frameworks-ci test-agentgym test-openapi test-ray test-benchmarks test-docs frameworks all-frameworks conformance chaos quick lint format bench docs docs-serve release release-checkpoints sandbox java browser chromium forge store balancer openenv clean
 
 demo: $(VENV)/.demo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" palestra train recipes/guess_the_number.toml
@@ -29,6 +29,11 @@ test-vllm: $(VENV)/.dev $(VLLM)/.installed
 test-frameworks: $(VENV)/.dev frameworks all-frameworks openenv
 	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest tests/frameworks
 	$(BIN)/python -m tests.frameworks.frameworks
+
+# Run the examples of the frameworks that pip installs from the package index in less than two minutes each. CI runs this before `make test`.
+CI_FRAMEWORKS := verl tinker art areal inspect-ai verifiers-0.1 verifiers-0.4
+test-frameworks-ci: $(VENV)/.dev sandbox $(addprefix $(ALL_FRAMEWORKS)/,$(addsuffix /.installed,$(CI_FRAMEWORKS)))
+	PALESTRA_FRAMEWORKS=full $(BIN)/python -m pytest $(foreach name,$(CI_FRAMEWORKS),"tests/frameworks/full/test_examples.py::test_example[$(name)]")
 
 # Play episodes with AgentGym's own clients, from a checkout of https://github.com/WooooDyy/AgentGym: make test-agentgym AGENTGYM=FOLDER
 test-agentgym: $(VENV)/.dev browser frameworks
