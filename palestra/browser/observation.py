@@ -96,6 +96,22 @@ def tree_text(nodes: Sequence[Node]) -> str:
     return "\n".join(lines)
 
 
+def brief_tree(nodes: Sequence[Node]) -> str:
+    """Return one line per node below the root, `[id] role name property value`; properties that are false are omitted.
+
+    Names are not in quotation marks, so that a tokenizer that joins words with the space before them gives a name the
+    same tokens here and in a sentence.
+    """
+    lines = []
+    for number, role, name, props, depth in nodes[1:]:
+        words = [role, name] if name else [role]
+        for key, value in props.items():
+            if value is not False:
+                words += [key] if value is True else [key, _shown(value)]
+        lines.append("\t" * max(depth - 1, 0) + f"[{number}] " + " ".join(words))
+    return "\n".join(lines)
+
+
 def _quote(text: str) -> str:
     return f"'{text}'"
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from palestra.browser.actions import BadAction, is_action, parse_action
 from palestra.browser.episode import Episode
 from palestra.browser.executable import find_browser
-from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View, tree_text
+from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View, brief_tree
 from palestra.core import Reset
 from palestra.envs.miniwob.experts import EXPERTS
 from palestra.envs.miniwob.experts.look import Look
@@ -29,10 +29,11 @@ class MiniWob(MultiTurnEnv):
 
     `task` is MiniWoB's name ("click-button") or the name in the env id ("ClickButton"). `observation` is "axtree"
     (WebArena's accessibility tree), "html" or "screenshot" (an image, in which numbered boxes mark the elements unless
-    `marks` is False). `coordinates` adds positions to the tree. `brief` omits the list of actions, the tabs and the
-    root of the tree. With `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The
-    episode ends after `time_limit` seconds on the page's clock, which every action advances by one second; None means
-    no limit.
+    `marks` is False). `coordinates` adds positions to the tree. `brief` is a short form for models that are trained
+    from scratch: every observation consists of the task and the page, without the list of actions, the tabs, the root
+    of the tree, quotation marks and properties that are false, so an agent needs only the latest observation. With
+    `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The episode ends after
+    `time_limit` seconds on the page's clock, which every action advances by one second; None means no limit.
 
     Differences from the package: the page has its own clock, so that an episode depends only on its seed and its
     actions, and the reward does not decrease with time. A seed generates the same problem as in MiniWoB.
@@ -108,8 +109,7 @@ class MiniWob(MultiTurnEnv):
 
     def prompt(self) -> str:
         if self.brief:
-            turns = f"Example action: {EXAMPLE}. You have {self.max_turns} turns."
-            return f"{turns}\nTask: {self.goal}\n{self._page()}"
+            return self._page()
         what = {
             "axtree": "The page is shown as an accessibility tree, one element per line: [id] role 'name' properties.",
             "html": "The page is shown as HTML; the bid attribute of an element is its id.",
@@ -136,9 +136,9 @@ class MiniWob(MultiTurnEnv):
 
     def _page(self) -> str:
         form = self.view.form
-        if self.brief and form == "axtree":
-            nodes = [node._replace(depth=max(node.depth - 1, 0)) for node in self.state.nodes[1:]]
-            return "\n".join([*self.state.messages, tree_text(nodes)])
+        if self.brief:
+            page = brief_tree(self.state.nodes) if form == "axtree" else self.state.html
+            return "\n".join([*self.state.messages, self.goal, *([page] if page else [])])
         return "The page:\n" + ("" if form == "screenshot" else self.state.text(form))
 
     def can_read(self, action: str) -> bool:

@@ -98,11 +98,18 @@ def test_other_observations(form: str) -> None:
 def test_brief_prompts() -> None:
     with palestra.make("miniwob:EnterText-v0", brief=True) as env:
         assert str(env.reset(seed=1)[0]).splitlines() == [
-            "Example action: click [12]. You have 10 turns.",
-            'Task: Enter "Bernardine" into the text field and press Submit.',
-            "[2] textbox ''",
-            "[3] button 'Submit'",
+            'Enter "Bernardine" into the text field and press Submit.',
+            "[2] textbox",
+            "[3] button Submit",
         ]
+        assert str(env.step("fill [2] [Bernardine]").observation).splitlines() == [
+            'Enter "Bernardine" into the text field and press Submit.',
+            "[2] textbox focused value Bernardine",
+            "[3] button Submit",
+        ]
+    with palestra.make("miniwob:ClickCheckboxes-v0", brief=True) as env:
+        assert str(env.reset(seed=1)[0]).splitlines()[1] == "[2] checkbox 3hIU"
+        assert str(env.step("click [2]").observation).splitlines()[1] == "[2] checkbox 3hIU focused checked"
 
 
 def test_as_many_contexts_are_kept_as_were_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
