@@ -42,6 +42,7 @@ class Shape(NamedTuple):
 
 SIZES = {
     "0.1M": Shape(48, 2, 3, 128),
+    "0.2M": Shape(64, 4, 4, 96),  # narrower than 0.3M, but with four layers
     "0.3M": Shape(96, 2, 6, 256),
     "1M": Shape(128, 4, 4, 384),
     "3M": Shape(192, 6, 6, 576),

@@ -21,7 +21,7 @@ from tests import warm_process
 TOKENIZER = default_tokenizer()
 
 
-@pytest.mark.parametrize("size", ["0.1M", "0.3M", "1M", "3M", "10M"])
+@pytest.mark.parametrize("size", ["0.1M", "0.2M", "0.3M", "1M", "3M", "10M"])
 def test_parameter_counts_match_the_names_of_the_sizes(size: str) -> None:
     model, _ = default_model(size)
     assert abs(count_parameters(model) / (float(size[:-1]) * 1e6) - 1) < 0.08
