@@ -146,8 +146,8 @@ class HttpTransport:
     def _session(self) -> aiohttp.ClientSession:
         http = self._aiohttp
         session: aiohttp.ClientSession = http.ClientSession(
-            # Servers usually close idle connections after 5 seconds.
-            connector=http.TCPConnector(limit=self._concurrency, keepalive_timeout=4),
+            # Servers usually close idle connections 5 seconds after a reply, which a busy process reads later.
+            connector=http.TCPConnector(limit=self._concurrency, keepalive_timeout=2),
             headers=self._headers,
             timeout=http.ClientTimeout(total=self._timeout),
             cookie_jar=http.DummyCookieJar(),

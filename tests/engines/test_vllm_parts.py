@@ -88,6 +88,9 @@ def test_command_for_gpus() -> None:
     assert command[command.index("--load-format") + 1] == "dummy"
     assert "--enforce-eager" not in command
     assert [settings.environment(Path("/p"), n)["CUDA_VISIBLE_DEVICES"] for n in range(2)] == ["2,3", "4,5"]
+    assert (
+        int(settings.environment(Path("/p"), 0)["VLLM_HTTP_TIMEOUT_KEEP_ALIVE"]) > 60
+    )  # idle while the learner updates
 
 
 def test_command_for_lora_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

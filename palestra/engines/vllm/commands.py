@@ -106,6 +106,8 @@ class ServerSettings:
             "VLLM_SERVER_DEV_MODE": "1",  # enables the requests that update weights
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
             "VLLM_NO_USAGE_STATS": "1",
+            # By default 5 seconds, after which a request on an idle connection may fail while the machine is busy.
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "3600",
             "HF_HUB_OFFLINE": "1",
         }
         if not self.gpus:
