@@ -207,7 +207,7 @@ def cloning_step(
 
     With `observations`, the loss also includes the tokens in observations, with weight 1.
     """
-    return clone_samples(learner, to_batch(trajectories), weights, lr, observations=observations)
+    return clone_samples(learner, to_batch(trajectories), weights, lr, observation_weight=1.0 if observations else 0.0)
 
 
 def clone_samples(
@@ -216,13 +216,16 @@ def clone_samples(
     weights: Sequence[Sequence[float]],
     lr: float,
     *,
-    observations: bool = False,
+    observation_weight: float = 0.0,
 ) -> dict[str, float]:
-    """Make a behavior-cloning update on samples; `weights` has one list per episode, with one number per turn."""
-    if observations:
+    """Make a behavior-cloning update on samples; `weights` has one list per episode, with one number per turn.
+
+    If `observation_weight` is not 0, the model also learns to predict the observations, whose tokens have this weight.
+    """
+    if observation_weight:
         samples = with_observations(samples)
     batches = learner.micro_batches(learner.distributed.shard(samples))
-    token_weights = [batch.from_turns(weights, 1.0 if observations else 0.0) for batch in batches]
+    token_weights = [batch.from_turns(weights, observation_weight) for batch in batches]
     denominators = learner.denominators(batches, weights=token_weights)
     if not denominators.tokens > 0:
         return {"signal": 0.0}  # every weight is zero

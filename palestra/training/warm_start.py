@@ -140,7 +140,8 @@ async def warm_start(
         for start in range(0, len(order), options.batch):
             batch = [sample for i in order[start : start + options.batch] for sample in samples[i]]
             lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
-            loss = clone_samples(learner, batch, turn_weights, lr, observations=options.observations)["loss"]
+            weight = options.observation_weight if options.observations else 0.0
+            loss = clone_samples(learner, batch, turn_weights, lr, observation_weight=weight)["loss"]
             done += 1
             shown.update(done)
     shown.end()

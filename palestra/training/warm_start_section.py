@@ -36,6 +36,13 @@ class WarmStartConfig(Section):
         "language.",
         flag="warm_observations",
     )
+    observation_weight: float = option(
+        1.0,
+        "Weight of an observation token in the warm start, relative to an action token. Lower it if observations are "
+        "long or contain random text that cannot be predicted.",
+        flag="warm_observation_weight",
+        above=0,
+    )
     player: Literal["random", "expert"] = option(
         "random",
         "Scripted player to imitate in the warm start: 'random' teaches the action format and, with --warm-beta, which "

@@ -83,13 +83,21 @@ def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
 
 # Settings
 
+NEWER: tuple[tuple[str, str, Any], ...] = (("warm_start", "observation_weight", 1.0),)
+
 
 def digest(settings: Mapping[str, Any]) -> str:
-    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware."""
+    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware.
+
+    A setting that is newer than the first results is omitted if it has its default, so that their hashes stay valid.
+    """
     tables = from_mapping(settings).to_dict()
     for name in ("seed", "out", "device", "threads", "keep"):
         tables["run"].pop(name)
     tables["sampling"].pop("rollout_workers")
+    for table, name, default in NEWER:
+        if tables[table][name] == default:
+            del tables[table][name]
     return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -14,6 +14,7 @@ from palestra.rollout import Task, collect
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 from palestra.training import warm_start as module
+from palestra.training.batch import with_observations
 from palestra.training.config import TrainConfig
 from palestra.training.learner import Learner
 from palestra.training.recipe import from_mapping
@@ -107,3 +108,17 @@ def test_the_last_epoch_weights_the_actions_of_all_chunks(monkeypatch: pytest.Mo
     assert unweighted[:2] == [True, True]
     assert unweighted[2:] != [True, True]
     assert episodes[0] | episodes[1] == episodes[2] | episodes[3] == set(range(6))
+
+
+def test_observation_tokens_have_their_own_weight() -> None:
+    learner = learner_of(env=GUESS)
+    trajectories, _ = played(2)
+    samples = [sample for i, t in enumerate(trajectories) for sample in samples_with_end(t, i)]
+    ones = [[1.0] * len(t.turns) for t in trajectories]
+    actions, half, same = (
+        clone_samples(learner, samples, ones, 0.0, observation_weight=w)["loss"] for w in (0, 0.5, 1)
+    )
+    tokens = sum(sum(sample.mask) for sample in samples)
+    observed = sum(sum(sample.mask) for sample in with_observations(samples)) - tokens
+    sum_of_observations = same * (tokens + observed) - actions * tokens
+    assert half == pytest.approx((actions * tokens + 0.5 * sum_of_observations) / (tokens + 0.5 * observed), rel=1e-4)
