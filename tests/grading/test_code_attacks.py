@@ -208,6 +208,13 @@ print("ran", input())
     assert grade.correct, grade.why
 
 
+def test_a_program_longer_than_the_limit_on_files_passes() -> None:
+    tests = [StdinTest(stdin=str(n), expected=str(n)) for n in range(3)]
+    program = "print(input())\n" + "\n".join(f"x = 'unused {n}'" for n in range(1000))
+    grade = grade_code(program, tests, limits=Limits(wall=10.0, cpu=2.0, disk=4096, output=1000), parallel=1)
+    assert grade.correct, grade.why
+
+
 # Objects with their own comparison
 
 

@@ -5,7 +5,7 @@ the inputs are bytes that it passes on, and the outputs are bytes that it copies
 its own namespaces, user and empty directory, so it cannot access the supervisor or leave anything to the next process.
 
 The first process compiles the program and writes the bytecode to a file, which it closes before it runs the program.
-The other processes of the batch load the bytecode, because compiling a long program takes longer than most tests.
+The other processes of the batch load the bytecode.
 
 A batch may contain a second program, the peer. For each input, it runs at the same time as the program and is confined
 in the same way. The two processes are connected only by a socket and cannot access each other otherwise.
@@ -104,7 +104,7 @@ class BatchSupervisor:
             note = os.pread(process.note, 16, 0).decode("ascii", "replace")
             outcome["limit"] = outcome["limit"] or (note if outcome["exit"] else "")
             if beside is None and not self._bytecode:
-                self._bytecode = os.pread(self._bytecode_file, os.fstat(self._bytecode_file).st_size, 0)
+                self._bytecode = self._read_bytecode()
             size = int(self._limits["output"]) + 1  # one byte more than allowed, so that the host detects the excess
             out, err = os.pread(process.out, size, 0), os.pread(process.err, size, 0)
         finally:
@@ -209,9 +209,21 @@ class BatchSupervisor:
             os._exit(exit_code)
 
     def _save_bytecode(self, bytecode: bytes) -> None:
-        """Write the file and close it. Called in the child before the program runs."""
-        _write(self._bytecode_file, bytecode)
+        """Write the file and close it. Called in the child before the program runs.
+
+        The length is written last, so an incomplete file is ignored: the process may be killed, or reach the limit on
+        file sizes.
+        """
+        with contextlib.suppress(OSError):
+            os.lseek(self._bytecode_file, BATCH_HEADER.size, os.SEEK_SET)
+            _write(self._bytecode_file, bytecode)
+            os.pwrite(self._bytecode_file, BATCH_HEADER.pack(len(bytecode)), 0)
         os.close(self._bytecode_file)
+
+    def _read_bytecode(self) -> bytes:
+        """Return the bytecode, or b"" if no process has compiled the program yet."""
+        length = os.pread(self._bytecode_file, BATCH_HEADER.size, 0)
+        return os.pread(self._bytecode_file, BATCH_HEADER.unpack(length)[0], BATCH_HEADER.size) if length else b""
 
     def _raise_setup_error(self) -> None:
         with contextlib.suppress(BlockingIOError):
