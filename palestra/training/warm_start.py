@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from random import Random
+from statistics import fmean
 from typing import Any
 
 from palestra.agents import AgentSettings, ChatAgent, FullHistory, Summary
@@ -128,7 +129,6 @@ async def warm_start(
             calls = [call for t in result.trajectories for turn in t.turns for call in turn.action.calls]
             longest = max([longest, *(len(call.ids) for call in calls)])
     turn_weights = [[1.0] * len(episode.rewards) for episode in episodes]
-    loss = 0.0
     total = options.epochs * -(-len(samples) // options.batch)
     done = 0
     shown = Phase("warm start: learning", total)
@@ -137,16 +137,18 @@ async def warm_start(
             turn_weights = action_weights(config, episodes)
         order = list(range(len(samples)))
         rng.shuffle(order)
+        losses: list[float] = []
         for start in range(0, len(order), options.batch):
             batch = [sample for i in order[start : start + options.batch] for sample in samples[i]]
             lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
             weight = options.observation_weight if options.observations else 0.0
-            loss = clone_samples(learner, batch, turn_weights, lr, observation_weight=weight)["loss"]
+            losses.append(clone_samples(learner, batch, turn_weights, lr, observation_weight=weight)["loss"])
             done += 1
             shown.update(done)
+        log(f"warm start: epoch {epoch + 1} of {options.epochs}, mean loss {fmean(losses):.3f}")
     shown.end()
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
-    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player, loss {loss:.3f}")
+    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player, loss {losses[-1]:.3f}")
     return longest
 
 

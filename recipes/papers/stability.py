@@ -1,8 +1,9 @@
 """Train on several games with default settings and seeds that no setting was tuned on.
 
     python recipes/papers/stability.py --games demo --seeds 101 102 --jobs 1
-    python recipes/papers/stability.py --jobs 12 --minutes 8       # on a GPU: every game, seed 101 first
-    python recipes/papers/stability.py --table                     # write the tables in docs/experiments.md
+    python recipes/papers/stability.py --gpu --jobs 7 --minutes 9         # every game, seed 101 first
+    python recipes/papers/stability.py --gpu --runs guess:105 babyai:104  # only these runs
+    python recipes/papers/stability.py --table                            # write the tables in docs/experiments.md
 
 Each run is a `palestra train` process, and `--jobs` runs share the machine. Every run that ends, also one that failed
 or was stopped by `--minutes`, is appended to `results/stability.jsonl`; a finished run is not repeated.
@@ -209,11 +210,25 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else str(numbers[0])
 
 
+def _pair(text: str) -> tuple[str, int]:
+    game, _, seed = text.partition(":")
+    if game not in GAMES or not seed.isdigit():
+        raise argparse.ArgumentTypeError(f"expected GAME:SEED with a game from {', '.join(GAMES)}; got {text!r}")
+    return game, int(seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
     default = [name for name in GAMES if name != "demo" and not name.endswith("_sparse")]
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=default)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument(
+        "--runs",
+        nargs="+",
+        type=_pair,
+        metavar="GAME:SEED",
+        help="Run these instead of all seeds of --games, in order.",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="Number of concurrent runs (default: 1).")
     parser.add_argument("--minutes", type=float, default=600.0, help="Stop all runs after this time (default: 600).")
     parser.add_argument(
@@ -234,9 +249,9 @@ def main() -> None:
         write_section(PAGE, "stability", tables(results(args.results)))
         return
     deadline = time.monotonic() + 60 * args.minutes
+    runs = args.runs or [(game, seed) for seed in args.seeds for game in args.games]
     with ThreadPoolExecutor(args.jobs) as pool:
-        jobs = [pool.submit(run_one, game, seed, args, deadline) for seed in args.seeds for game in args.games]
-        for job in jobs:
+        for job in [pool.submit(run_one, game, seed, args, deadline) for game, seed in runs]:
             job.result()
 
 
