@@ -219,7 +219,7 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
     assert shown.err == ""
     lines = shown.out.splitlines()
     assert [line.split(",")[0].split(" ")[0] for line in lines] == [
-        *("training", "warm", "before", "step", "report:", "curve:", "runs/r:", "final", "The"),
+        *("training", *["warm"] * 4, "before", "step", "report:", "curve:", "runs/r:", "final", "The"),
         *("", "next:", "", "", ""),
     ]
     assert json.loads(Path("runs/r/run.json").read_text())["config"]["optimizer"]["lr"] == 1e-3
