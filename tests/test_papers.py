@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib
 import runpy
@@ -235,3 +236,24 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
     for game in stability.GAMES:
         config = from_mapping(stability.settings_of(game, 101, workers=None, given={}))
         assert config.optimizer.lr == from_mapping({"env": "game:A-v0"}).optimizer.lr, "no game has its own rate"
+
+
+def test_the_summary_counts_runs_by_their_final_success() -> None:
+    stability = module("stability")
+    row = {"label": "defaults", "game": "guess", "target": 0.94, "reached": None, "steps": 400, "seconds": 9}
+    runs = [
+        {**row, "seed": 101, "success": [[400, 0.92]], "final": 0.93},
+        {**row, "seed": 102, "success": [[400, 0.95]], "final": 0.89, "reached": 400},
+        {**row, "seed": 103, "success": [[6, 0.5]], "final": None},
+    ]
+    (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
+    assert line.startswith("| guess | 1 of 3 | 1 of 3 | 400 | 9 | 89.0% |")
+    assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
+
+
+def test_single_runs_are_given_as_game_and_seed() -> None:
+    stability = module("stability")
+    assert stability._pair("guess:105") == ("guess", 105)
+    for text in ("guess", "guess:", "chess:1", "guess:x"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected GAME:SEED"):
+            stability._pair(text)

@@ -148,7 +148,7 @@ async def warm_start(
         log(f"warm start: epoch {epoch + 1} of {options.epochs}, mean loss {fmean(losses):.3f}")
     shown.end()
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
-    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player, loss {losses[-1]:.3f}")
+    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player")
     return longest
 
 
