@@ -7,6 +7,7 @@ from typing import Any, Unpack
 from palestra.browser.actions import BadAction, is_action, parse_action
 from palestra.browser.episode import Episode
 from palestra.browser.executable import find_browser
+from palestra.browser.names import is_named_action, name_to_number, number_to_name
 from palestra.browser.observation import FORMS, SHAPE_ROLES, Form, PageState, View, brief_tree
 from palestra.core import Reset
 from palestra.envs.miniwob.experts import EXPERTS
@@ -19,6 +20,7 @@ from palestra.spec import fingerprint
 from palestra.types import Observation, Step
 
 EXAMPLE = "click [12]"
+NAMED = "Instead of [id] you may write the element's name, or its role if it has no name: click Submit.\n"
 TURN_MS = 1000.0  # milliseconds by which the page's clock advances per turn
 SCREEN = (160, 210)  # width and height of a task in pixels
 WORDS = ("a", "1", "hello")  # texts that the random player types, in addition to words from the task
@@ -32,6 +34,7 @@ class MiniWob(MultiTurnEnv):
     `marks` is False). `coordinates` adds positions to the tree. `brief` is a short form for models that are trained
     from scratch: every observation consists of the task and the page, without the list of actions, the tabs, the root
     of the tree, quotation marks and properties that are false, so an agent needs only the latest observation. With
+    `names`, an action may give an element's name instead of its number (`click Submit`), and the expert does so. With
     `partial_credit`, a failed episode earns the page's reward if it is between 0 and 1. The episode ends after
     `time_limit` seconds on the page's clock, which every action advances by one second; None means no limit.
 
@@ -51,6 +54,7 @@ class MiniWob(MultiTurnEnv):
         coordinates: bool = False,
         marks: bool = True,
         brief: bool = False,
+        names: bool = False,
         partial_credit: bool = False,
         time_limit: float | None = None,
         max_turns: int | None = None,
@@ -64,6 +68,7 @@ class MiniWob(MultiTurnEnv):
             raise BadValue(f"`time_limit` must be a positive number of seconds or None, got {time_limit!r}")
         self.view = View(form=observation, coordinates=coordinates, marks=marks, boxes=True, hidden=HIDDEN, clip=SCREEN)
         self.brief = bool(brief)
+        self.names = bool(names)
         self.partial_credit = bool(partial_credit)
         self.limit_ms = 1e9 if time_limit is None else 1000.0 * time_limit
         self._episode: Episode | None = None
@@ -128,6 +133,7 @@ class MiniWob(MultiTurnEnv):
             "- select_text [id] [start] [end]: select the characters between two positions in a text\n"
             "- scroll [up] or scroll [down], wait [seconds]\n"
             "Calls such as click('12') and fill('12', 'text') are accepted as well.\n"
+            f"{NAMED if self.names else ''}"
             f"Write one action per turn, for example: {EXAMPLE}\n"
             "You may think first; write the action on the last line of your reply, or after `Action:`. "
             f"You have {self.max_turns} turns.\n\n"
@@ -142,10 +148,15 @@ class MiniWob(MultiTurnEnv):
         return "The page:\n" + ("" if form == "screenshot" else self.state.text(form))
 
     def can_read(self, action: str) -> bool:
-        return is_action(action)
+        return is_action(action) or (self.names and is_named_action(action))
 
     def act(self, action: str) -> Outcome:
         episode = self._running()
+        if self.names:
+            try:
+                action = name_to_number(action, self.state.nodes)
+            except BadAction as err:
+                return Outcome(f"{err}\n{self._page()}", invalid="rule")
         try:
             command = parse_action(action)
             if command.name in ("stop", "goto", "go_back", "go_forward", "new_tab", "tab_focus", "close_tab"):
@@ -207,4 +218,7 @@ class MiniWob(MultiTurnEnv):
     def expert_action(self) -> str | None:
         expert = EXPERTS.get(self.task.name)
         episode = self._running()
-        return None if expert is None else expert(Look(self.goal, episode.state.nodes, tuple(episode.commands)))
+        if expert is None:
+            return None
+        action = expert(Look(self.goal, episode.state.nodes, tuple(episode.commands)))
+        return number_to_name(action, episode.state.nodes) if self.names else action

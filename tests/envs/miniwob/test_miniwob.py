@@ -112,6 +112,22 @@ def test_brief_prompts() -> None:
         assert str(env.step("click [2]").observation).splitlines()[1] == "[2] checkbox 3hIU focused checked"
 
 
+def test_elements_given_by_name() -> None:
+    with palestra.make("miniwob:EnterText-v0", names=True) as env:
+        prompt = str(env.reset(seed=1)[0])
+        assert "click Submit" in prompt
+        step = env.step("click Cancel")
+        assert str(step.observation).startswith("The page has no element named 'Cancel'.")
+        assert step.info["invalid"] == "rule"
+        assert [(action, reward) for action, _, reward, _ in play(env, 1)[1:]] == [
+            ("fill textbox [Bernardine]", 0.0),
+            ("click Submit", 1.0),
+        ]
+    with palestra.make("miniwob:EnterText-v0") as env:
+        assert "click Submit" not in str(env.reset(seed=1)[0])
+        assert env.step("click Submit").info["invalid"] == "format"
+
+
 def test_as_many_contexts_are_kept_as_were_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_keep", 1)
     rounds = []
