@@ -62,7 +62,10 @@ class EvolutionTrainer(Trainer):
     async def prepare(self) -> None:
         """Train on the base set or, without one, on a scripted player's episodes."""
         if not self.base:
-            self.set_reply_length(await warm_start(self.learner, self.config, self.log, **self.env_options))
+            longest = await warm_start(
+                self.learner, self.config, self.log, on_epoch=self.evaluate_epoch, **self.env_options
+            )
+            self.set_reply_length(longest)
         else:
             learned = self._clone([Weighted(trajectory=t, weight=1.0) for t in self.base], "base")
             self.log(f"cloned the base set: {len(self.base)} trajectories, loss {learned['loss']:.3f}")

@@ -56,7 +56,7 @@ def _results(record: RunRecord) -> str:
     if evaluations[0]["step"] >= 0:
         rows = rows[1:]
     lines = ["## Results", "", "| evaluation | after step | success | 95% interval |", "|---|---|---|---|"]
-    lines += [f"| {label} | {row['step'] + 1} | {_rates(row, 'eval_success')} |" for label, row in rows]
+    lines += [f"| {label} | {max(0, row['step'] + 1)} | {_rates(row, 'eval_success')} |" for label, row in rows]
     final = next((row for row in reversed(record.rows) if "final_success" in row), None)
     if final is not None:
         lines.append(f"| fresh tasks, last model | {record.done} | {_rates(final, 'final_success')} |")

@@ -86,7 +86,8 @@ def read_recipe(path: str | Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as err:
-        raise BadValue(f"the recipe {path} does not exist") from err
+        env = f"; to train on an environment, pass it as --env {path}" if ":" in str(path) else ""
+        raise BadValue(f"the recipe {path} does not exist{env}") from err
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
         raise BadValue(f"{path} is not valid TOML: {err}") from err
     tables, flat = _split(data)

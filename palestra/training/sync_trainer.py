@@ -45,7 +45,10 @@ class SyncTrainer(Trainer):
 
     async def prepare(self) -> None:
         """Warm-start an untrained model on a scripted player's episodes."""
-        self.set_reply_length(await warm_start(self.learner, self.config, self.log, **self.env_options))
+        longest = await warm_start(
+            self.learner, self.config, self.log, on_epoch=self.evaluate_epoch, **self.env_options
+        )
+        self.set_reply_length(longest)
         await self.publish()
 
     async def iteration(self, step: int) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
-from palestra.training.reporting.metrics import Metrics, read
+from palestra.training.reporting.metrics import Metrics, rows_before
 from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
 from palestra.training.reporting.warnings import Warnings
 from palestra.training.resume import changed_settings
@@ -124,7 +124,7 @@ class Trainer(ABC):
             wandb=config.run.wandb,
             mlflow=config.run.mlflow,
             config=config.to_dict(),
-            from_step=self.step if last else -1,
+            from_step=self.step if last else None,
         )
         self.task_log = TaskLog(self.folder if self.distributed.is_main else None, from_step=self.step if last else -1)
         self.engine = make_engine(config, policy, self.distributed, lockstep=self.lockstep)
@@ -311,6 +311,14 @@ class Trainer(ABC):
             metrics[f"eval_success/{name}"] = sum(bool(t.success) for t in own) / max(1, len(own))
         return metrics
 
+    async def evaluate_epoch(self, epoch: int, reply_length: int) -> None:
+        """Record an evaluation after an epoch of the warm start, or before the first one, with a negative step."""
+        self.set_reply_length(reply_length)
+        await self.publish()
+        metrics = await self.evaluate()
+        if metrics:
+            self.record({"step": epoch - 1 - self.config.warm_start.epochs, "warm_epoch": epoch, **metrics})
+
     async def _final_evaluation(self) -> dict[str, Any]:
         """Evaluate once on tasks that no earlier evaluation has used, and return the metrics."""
         tasks = held_out_tasks(self.config, final=True)
@@ -439,8 +447,8 @@ def _versions() -> dict[str, str]:
 class MetricsInMemory(Metrics):
     """Metrics for a process that writes no files."""
 
-    def __init__(self, folder: Path, *, from_step: int = 0, **_: Any) -> None:
-        self.rows = [row for row in read(folder / "metrics.jsonl") if row["step"] < from_step]
+    def __init__(self, folder: Path, *, from_step: int | None = None, **_: Any) -> None:
+        self.rows = rows_before(folder / "metrics.jsonl", from_step)
         self._sinks = []
 
     def add(self, row: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ so that the model also learns which of them are better than chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -82,9 +82,17 @@ class _Demonstration(AgentSession):
 
 
 async def warm_start(
-    learner: Learner, config: TrainConfig, log: Callable[[str], None] = lambda _: None, **rollout_options: Any
+    learner: Learner,
+    config: TrainConfig,
+    log: Callable[[str], None] = lambda _: None,
+    *,
+    on_epoch: Callable[[int, int], Awaitable[None]] | None = None,
+    **rollout_options: Any,
 ) -> int:
     """Train on a scripted player's episodes.
+
+    If `config.warm_start.evaluate` is set, `on_epoch` is called before the first epoch and after every epoch but the
+    last, with the number of finished epochs and the number that this function will return.
 
     Returns the number of tokens in the longest reply of these episodes, or 0 if there is no warm start.
     """
@@ -133,6 +141,8 @@ async def warm_start(
     done = 0
     shown = Phase("warm start: learning", total)
     for epoch in range(options.epochs):
+        if on_epoch is not None and options.evaluate:
+            await on_epoch(epoch, longest)
         if epoch + 1 == options.epochs:
             turn_weights = action_weights(config, episodes)
         order = list(range(len(samples)))

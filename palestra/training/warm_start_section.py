@@ -43,6 +43,12 @@ class WarmStartConfig(Section):
         flag="warm_observation_weight",
         above=0,
     )
+    evaluate: bool = option(
+        False,
+        "Also evaluate the model before the warm start and after each of its epochs; these evaluations have negative "
+        "step numbers.",
+        flag="warm_evaluate",
+    )
     player: Literal["random", "expert"] = option(
         "random",
         "Scripted player to imitate in the warm start: 'random' teaches the action format and, with --warm-beta, which "

@@ -83,6 +83,7 @@ def test_help_states_each_default_once_and_the_defaults_that_algorithms_override
         (["--env", GAME, "--horizon", "5,10"], "needs the number of steps per stage"),
         (["--env", GAME, "--group-size", "7"], "multiple of group_size"),
         (["none.toml"], "the recipe none.toml does not exist"),
+        (["game:Sudoku-v0"], "does not exist; to train on an environment, pass it as --env game:Sudoku-v0"),
         (["misspelt.toml"], "[sampling] has no setting 'epissodes'. Did you mean episodes?"),
         (["--env", GAME, "--resume"], "no run to resume in runs/GuessTheNumber-v0-easy-rebn-0"),
         (["--resume"], "pass --out FOLDER to select the run"),

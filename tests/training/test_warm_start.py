@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,11 @@ from palestra.training.batch import with_observations
 from palestra.training.config import TrainConfig
 from palestra.training.learner import Learner
 from palestra.training.recipe import from_mapping
+from palestra.training.reporting.metrics import Metrics, read
+from palestra.training.reporting.report import page
+from palestra.training.reporting.run_folder import read_run
 from palestra.training.step import clone_samples
+from palestra.training.trainer_selection import run_trainer
 from palestra.training.warm_start import (
     MAX_WEIGHT,
     Demonstrator,
@@ -122,3 +127,34 @@ def test_observation_tokens_have_their_own_weight() -> None:
     observed = sum(sum(sample.mask) for sample in with_observations(samples)) - tokens
     sum_of_observations = same * (tokens + observed) - actions * tokens
     assert half == pytest.approx((actions * tokens + 0.5 * sum_of_observations) / (tokens + 0.5 * observed), rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", ["rebn", "agentevol"])
+def test_evaluations_during_the_warm_start_have_negative_steps(tmp_path: Path, algorithm: str) -> None:
+    lines: list[str] = []
+    settings: dict[str, Any] = {
+        "env": GUESS,
+        "model": "default:0.1M",
+        "algorithm": algorithm,
+        "episodes": 4,
+        "eval_episodes": 4,
+        "steps": 1,
+        "warm_start": 8,
+        "warm_epochs": 2,
+        "warm_evaluate": True,
+    }
+    config = from_mapping({**settings, "out": str(tmp_path / "run")})
+    run = asyncio.run(run_trainer(config, log=lines.append))
+    assert [(row["step"], row.get("warm_epoch")) for row in run.rows] == [(-3, 0), (-2, 1), (-1, None), (0, None)]
+    assert all("eval_success" in row for row in run.rows)
+    told = [line.partition(":")[0] for line in lines if "on new" in line]
+    assert told == ["before the warm start", "warm start", "before training"]
+    assert "negative: epochs of the warm start" in page(read_run(tmp_path / "run"))
+
+
+def test_a_run_that_was_killed_in_the_warm_start_keeps_no_rows(tmp_path: Path) -> None:
+    killed = Metrics(tmp_path)
+    killed.add({"step": -3, "warm_epoch": 0, "eval_success": 0.0})
+    killed.close()
+    assert Metrics(tmp_path).rows == []
+    assert read(tmp_path / "metrics.jsonl") == []

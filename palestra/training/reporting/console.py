@@ -154,7 +154,10 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
             if "eval_success" in row
             else "not evaluated"
         )
-        return f"before training: {success}"
+        when = "before training"
+        if "warm_epoch" in row:
+            when = f"warm start: after epoch {row['warm_epoch']}" if row["warm_epoch"] else "before the warm start"
+        return f"{when}: {success}"
     parts = [f"step {_of(row['step'] + 1, steps)}"]
     if "success" in row:
         parts.append(f"success {_rate(row, 'success')}")

@@ -22,7 +22,11 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Metrics:
-    """Appends rows to `metrics.jsonl` and to all sinks. Stored rows from `from_step` on are dropped first."""
+    """Appends rows to `metrics.jsonl` and to all sinks.
+
+    Stored rows from `from_step` on are dropped first, and all of them if it is None. Sinks do not receive the
+    evaluations during the warm start, because they require step numbers that are not negative.
+    """
 
     def __init__(
         self,
@@ -32,10 +36,10 @@ class Metrics:
         wandb: bool = False,
         mlflow: bool = False,
         config: Mapping[str, Any] | None = None,
-        from_step: int = 0,
+        from_step: int | None = None,
     ) -> None:
         self.path = folder / FILE
-        self.rows = [row for row in read(self.path) if row["step"] < from_step]
+        self.rows = rows_before(self.path, from_step)
         part = self.path.with_suffix(".part")
         try:
             part.write_text("".join(_line(row) for row in self.rows), encoding="utf-8")
@@ -60,13 +64,18 @@ class Metrics:
                 os.fsync(file.fileno())
         except OSError as err:
             raise StoreFailed(f"cannot write {self.path}: {err}") from err
-        for sink in self._sinks:
+        for sink in self._sinks if row["step"] >= -1 else ():
             sink.add(row)
 
     def close(self) -> None:
         """Close the sinks. Idempotent."""
         while self._sinks:
             self._sinks.pop().close()
+
+
+def rows_before(path: Path, step: int | None) -> list[dict[str, Any]]:
+    """Return the rows in a metrics file before a step, or an empty list if it is None."""
+    return [] if step is None else [row for row in read(path) if row["step"] < step]
 
 
 def read(path: Path) -> list[dict[str, Any]]:

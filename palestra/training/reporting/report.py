@@ -68,13 +68,18 @@ def learning_curve(record: RunRecord) -> Chart:
     training = [_point(row, "success", row["step"]) for row in record.steps if "success" in row]
     evaluated = [_point(row, "eval_success", row["step"] + 1) for row in record.evaluations]
     stages = record.stages
+    marks = [(float(x), f"{turns} turns") for x, turns in stages] if len(stages) > 1 else []
+    warm = any("warm_epoch" in row for row in record.evaluations)
+    if warm:
+        marks = [(0.0, "end of the warm start"), *marks]
     return Chart(
         title="Success over steps",
         series=[
             Series(name="training", style="one", points=training),
             Series(name=f"{_evaluation_tasks(record)}, with 95% interval", style="two", points=evaluated, dots=True),
         ],
-        marks=[(x, f"{turns} turns") for x, turns in stages] if len(stages) > 1 else [],
+        marks=marks,
+        x_label="steps; negative: epochs of the warm start" if warm else "steps",
         span=(0.0, 1.0),
         form=_percent,
         legend=True,
@@ -160,7 +165,7 @@ def picture(record: RunRecord) -> bytes:
     for x, word in chart.marks:
         axes.axvline(x, color="#9aa4b2", lw=0.8, ls=(0, (4, 3)))
         axes.annotate(word, (x, 1), xytext=(3, -10), textcoords="offset points", fontsize=8, color="#57606a")
-    axes.set(ylim=(0, 1), xlabel="steps", ylabel="success", title=f"{record.title}, {record.algorithm}")
+    axes.set(ylim=(0, 1), xlabel=chart.x_label, ylabel="success", title=f"{record.title}, {record.algorithm}")
     axes.yaxis.set_major_formatter(require("matplotlib.ticker", extra="train").PercentFormatter(1.0))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(axis="y", color="#d8dee4", lw=0.6)
@@ -192,7 +197,7 @@ def _tiles(record: RunRecord) -> str:
         best = max(evaluations, key=lambda row: float(row["eval_success"]))
         tiles.append(("before training" if first["step"] < 0 else "first evaluation", *_rate(first)))
         tiles.append((f"after {last['step'] + 1} steps", *_rate(last)))
-        tiles.append((f"best, after {best['step'] + 1} steps", *_rate(best)))
+        tiles.append((f"best, after {max(0, best['step'] + 1)} steps", *_rate(best)))
         tiles.append(_change("turns per episode", evaluations, "eval_turns_per_episode"))
     spent = _spent(record.rows)
     if spent:
