@@ -38,13 +38,11 @@ class Shape(NamedTuple):
     layers: int
     heads: int
     intermediate: int
-    common: float = 0.0  # norm of a vector that is added to all token embeddings
 
 
 SIZES = {
     "0.1M": Shape(48, 2, 3, 128),
-    "0.2M": Shape(64, 4, 4, 96, common=1.0),  # narrower than 0.3M, but with four layers
-    "0.4M": Shape(96, 3, 3, 256, common=1.0),
+    "0.2M": Shape(64, 4, 4, 96),  # narrower than 0.3M, but with four layers
     "0.3M": Shape(96, 2, 6, 256),
     "1M": Shape(128, 4, 4, 384),
     "3M": Shape(192, 6, 6, 576),
@@ -106,11 +104,6 @@ def default_model(size: str = "1M", *, seed: int = 0) -> tuple[Any, Any]:
                 if name.endswith(("o_proj.weight", "down_proj.weight")):
                     spread /= (2 * shape.layers) ** 0.5  # limits the growth of the residual stream over the layers
                 parameter.normal_(0.0, spread, generator=generator)
-        if shape.common:
-            # Without biases, queries and keys depend only on the tokens. A part that all tokens share lets a head
-            # attend to a relative position, such as the previous token, which copying names from a text requires.
-            direction = torch.randn(shape.hidden, generator=generator)
-            model.model.embed_tokens.weight += shape.common * direction / direction.norm()
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model.eval(), tokenizer
