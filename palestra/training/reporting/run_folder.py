@@ -47,9 +47,7 @@ class RunRecord:
     config: Mapping[str, Any]  # one table per section
     versions: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = ()
-    rows: Sequence[
-        Row
-    ] = ()  # metrics; step -1 is evaluated before RL, lower steps in the warm start
+    rows: Sequence[Row] = ()  # metrics; step -1 is evaluated before RL, lower steps in the warm start
 
     @property
     def steps(self) -> list[Row]:
