@@ -241,13 +241,17 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
 def test_the_summary_counts_runs_by_their_final_success() -> None:
     stability = module("stability")
     row = {"label": "defaults", "game": "guess", "target": 0.94, "reached": None, "steps": 400, "seconds": 9}
+    row["ended"] = "finished"
     runs = [
         {**row, "seed": 101, "success": [[400, 0.92]], "final": 0.93},
         {**row, "seed": 102, "success": [[400, 0.95]], "final": 0.89, "reached": 400},
-        {**row, "seed": 103, "success": [[6, 0.5]], "final": None},
+        {**row, "seed": 102, "success": [[6, 0.7]], "final": None, "ended": "stopped"},
+        {**row, "seed": 103, "success": [[6, 0.5]], "final": None, "ended": "stopped"},
+        {**row, "seed": 104, "success": [[9, 0.91]], "final": 0.88, "reached": 9, "target": 0.9},
+        {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
     ]
     (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
-    assert line.startswith("| guess | 1 of 3 | 1 of 3 | 400 | 9 | 89.0% |")
+    assert line.startswith("| guess | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |")
     assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
 
 
