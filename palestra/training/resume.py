@@ -16,6 +16,7 @@ CHANGEABLE = {
     ("run", "mlflow"),
     ("eval", "target"),
     ("eval", "rollback"),
+    ("warm_start", "evaluate"),  # has no effect on a run with a checkpoint
     ("env", "backend"),
     ("env", "workers"),
     ("env", "step_timeout"),
