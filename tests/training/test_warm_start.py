@@ -22,6 +22,7 @@ from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.reporting.report import page
 from palestra.training.reporting.run_folder import read_run
+from palestra.training.resume import changed_settings
 from palestra.training.step import clone_samples
 from palestra.training.trainer_selection import run_trainer
 from palestra.training.warm_start import (
@@ -158,3 +159,10 @@ def test_a_run_that_was_killed_in_the_warm_start_keeps_no_rows(tmp_path: Path) -
     killed.close()
     assert Metrics(tmp_path).rows == []
     assert read(tmp_path / "metrics.jsonl") == []
+
+
+def test_a_run_without_the_option_for_evaluations_can_be_resumed() -> None:
+    tables = config_of().to_dict()
+    saved = {**tables, "warm_start": {k: v for k, v in tables["warm_start"].items() if k != "evaluate"}}
+    assert changed_settings(saved, tables) == []
+    assert changed_settings({**tables, "warm_start": {}}, tables) != []

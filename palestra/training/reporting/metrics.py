@@ -25,7 +25,7 @@ class Metrics:
     """Appends rows to `metrics.jsonl` and to all sinks.
 
     Stored rows from `from_step` on are dropped first, and all of them if it is None. Sinks do not receive the
-    evaluations during the warm start, because they require step numbers that are not negative.
+    evaluations during the warm start, whose step numbers are negative.
     """
 
     def __init__(
