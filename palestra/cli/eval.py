@@ -145,8 +145,10 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
     sampling = trained.get("sampling", {})
     given = {name: sampling[name] for name, *_ in SAMPLING if name in sampling}
     given["stop"] = tuple(sampling.get("stop", ()))
-    if not given.get("max_tokens"):  # with 0, the limit depends on the chat template
+    if not given.get("max_tokens"):  # with 0, the limit depends on the warm start or the chat template
         given.pop("max_tokens", None)
+        if trained and (tokens := _reply_length(model)):
+            given["max_tokens"] = tokens
     temperature = trained.get("eval", {}).get("temperature", -1)
     if temperature >= 0:
         given["temperature"] = temperature
@@ -167,13 +169,30 @@ def _model_settings(args: argparse.Namespace, model: str) -> ModelSettings:
 
 
 def _training_settings(model: str) -> dict[str, dict[str, Any]]:
-    """Return the tables of a training run's config if `model` is its folder, otherwise an empty mapping."""
+    """Return the tables of a training run's config if `model` is its folder or one of its checkpoints, else nothing."""
+    folder = Path(model)
+    if folder.name in ("best", "last"):
+        folder = folder.parent
+    elif folder.parent.name == "checkpoints":
+        folder = folder.parent.parent
     try:
-        config = json.loads((Path(model) / "run.json").read_text(encoding="utf-8"))["config"]
+        config = json.loads((folder / "run.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
     tables = config.items() if isinstance(config, dict) else ()
     return {name: table for name, table in tables if isinstance(table, dict)}
+
+
+def _reply_length(model: str) -> int | None:
+    """Return the maximum reply length with which a run trained a model from random weights, if its files state one."""
+    from palestra.engines.model_folders import model_folder
+
+    try:
+        config = json.loads((Path(model_folder(model)) / "generation_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    tokens = config.get("max_new_tokens") if isinstance(config, dict) else None
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
 
 
 def _prices(args: argparse.Namespace, kind: str) -> Prices:

@@ -109,6 +109,7 @@ class Trainer(ABC):
             torch.set_num_threads(1)
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
+        self._save_reply_length()
         self.rollback = Rollback(self.learner, self.folder, errors=config.eval.rollback * self.rolls_back)
         if last is not None:
             state = checkpoint.load_state(self.learner, last)
@@ -188,6 +189,15 @@ class Trainer(ABC):
         if tokens and not self._given.sampling.max_tokens and not self.config.model.trained:
             self.config = self.learner.config = self.config.with_reply_length(tokens)
             self._agents.clear()
+            self._save_reply_length()
+
+    def _save_reply_length(self) -> None:
+        """Let the model's generation config contain the limit of an untrained model, which is not in the run's config.
+
+        `palestra eval` then uses the same limit.
+        """
+        if not self.config.model.trained:
+            self.learner.policy.sampler.generation_config.max_new_tokens = self.config.sampling.max_tokens
 
     @asynccontextmanager
     async def worker_processes(self) -> AsyncIterator[None]:

@@ -87,6 +87,25 @@ def test_a_suite_with_the_expert_as_json() -> None:
 
 
 @pytest.mark.slow
+def test_an_untrained_model_is_evaluated_with_the_reply_length_of_its_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny = ["--model", "default:0.1M", "--episodes", "8", "--warm-start", "16", "--eval-episodes", "4", "--steps", "1"]
+    assert main(["train", "--env", GAME, *tiny, "--threads", "1", "--quiet", "--out", "runs/trained"]) == 0
+    limit = json.loads(Path("runs/trained/last/generation_config.json").read_text())["max_new_tokens"]
+    assert 0 < limit < 64
+    rows = [json.loads(line) for line in Path("runs/trained/metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        if "tokens_per_episode" in row:
+            assert row["tokens_per_episode"] <= limit * row["turns_per_episode"]
+    models = ("runs/trained", "runs/trained/last", "runs/trained/checkpoints/step-1")
+    for number, model in enumerate(models):
+        capsys.readouterr()
+        assert main(["eval", GAME, "--model", model, "-n", "2", "--out", f"runs/eval-{number}", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["agent"]["sampling"]["max_tokens"] == limit
+
+
+@pytest.mark.slow
 def test_a_training_run_is_accepted_as_model(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--model", "default:0.1M", "--episodes", "8", "--warm-start", "16", "--eval-episodes", "4", "--steps", "1"]
     sized = ["--threads", "1", "--max-tokens", "7", "--temperature", "0.9", "--eval-temperature", "0", "--quiet"]
