@@ -32,9 +32,10 @@ class TextCraft(MultiTurnEnv):
     any recipe in the game, once or several times per action. `folder` replaces the default folder of Minecraft recipes.
     `split` holds out one eighth of the goals at each depth, but at least one goal.
 
-    With `partial_credit`, the reward of 1 for the goal is divided among the steps of the plan, which the agent does not
-    see: an action is rewarded when fewer of them remain than ever before in the episode, for example because it
-    collected a required ingredient. Crafting the goal earns the rest, also without following the plan.
+    With `partial_credit`, a reward of 1 is divided among the steps of the plan, which the agent does not see: an action
+    is rewarded when fewer of them remain than ever before in the episode, for example because it collected a required
+    ingredient. Applying a recipe several times is several steps, also in one action. Crafting the goal earns
+    `success_reward` minus the credit so far, also without following the plan.
 
     `feedback="agentgym"` follows AgentGym's rules: the reply to an impossible action is "Could not find ..." and does
     not show a recipe, and an action applies a recipe once. The default, "hints", explains what is wrong.
@@ -62,6 +63,7 @@ class TextCraft(MultiTurnEnv):
         folder: str | None = None,
         max_turns: int = 30,
         partial_credit: bool = False,
+        success_reward: float = 1.0,
         **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
@@ -82,6 +84,8 @@ class TextCraft(MultiTurnEnv):
         self.depth = depth
         self.distractors = distractors
         self.partial_credit = bool(partial_credit)
+        self.success_reward = float(success_reward)
+        self.reward_range = (self.reward_range[0], max(self.reward_range[1], self.success_reward))
 
     def setup(self, options: dict[str, Any]) -> None:
         goal = options.pop("goal", None)
@@ -99,7 +103,7 @@ class TextCraft(MultiTurnEnv):
         self.shown += distractors(self._route, self.distractors, self.book, self.rng)
         self.rng.shuffle(self.shown)
         self.inventory = {}
-        self._plan_length = len(self._remaining_steps()) if self.partial_credit else 0
+        self._plan_length = len(self._remaining_steps(once=True)) if self.partial_credit else 0
         self._credit_paid = 0.0  # partial credit granted so far in this episode
 
     def task_key(self) -> object:
@@ -222,20 +226,20 @@ class TextCraft(MultiTurnEnv):
         self.inventory[recipe.item] = self.inventory.get(recipe.item, 0) + recipe.count * times
         done = f"Crafted {recipe.count * times} {display_name(recipe.item)}."
         if recipe.item == self.goal:
-            return Outcome(f"{done} Goal reached.", 1.0 - self._credit_paid, "solved")
+            return Outcome(f"{done} Goal reached.", self.success_reward - self._credit_paid, "solved")
         return Outcome(done, self._credit())
 
     def _credit(self) -> float:
         """Return the partial credit for an action, which is the increase in the finished fraction of the plan."""
         if not self.partial_credit:
             return 0.0
-        finished = 1 - len(self._remaining_steps()) / self._plan_length
+        finished = 1 - len(self._remaining_steps(once=True)) / self._plan_length
         increase = max(0.0, finished - self._credit_paid)
         self._credit_paid += increase
         return increase
 
-    def _remaining_steps(self) -> list[str]:
-        return steps_to(self.goal, self._route, self.inventory, once=self.feedback == "agentgym")
+    def _remaining_steps(self, *, once: bool) -> list[str]:
+        return steps_to(self.goal, self._route, self.inventory, once=once)
 
     def _why_not(self, recipes: tuple[Recipe, ...], item: str, count: str | None, used: Counter[str]) -> str:
         for recipe in recipes:
@@ -277,7 +281,7 @@ class TextCraft(MultiTurnEnv):
         return f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}"
 
     def expert_action(self) -> str:
-        return self._remaining_steps()[0]
+        return self._remaining_steps(once=self.feedback == "agentgym")[0]
 
     def render(self, mode: str = "text") -> str | bytes | None:
         """Return the goal and the inventory as text, or None for other modes."""

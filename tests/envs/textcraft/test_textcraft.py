@@ -47,10 +47,31 @@ def test_partial_credit_rewards_each_finished_step_of_the_plan_once() -> None:
 
 def test_partial_credit_for_a_goal_that_was_crafted_without_the_plan() -> None:
     env: Any = palestra.make("textcraft:Depth2-v0", partial_credit=True)
-    env.reset(seed=0, options={"goal": "oak_sign"})  # the plan crafts sticks from bamboo, in two of its five steps
+    env.reset(seed=0, options={"goal": "oak_sign"})  # the plan crafts sticks from bamboo, in two of its six steps
     actions = ["get 2 oak log", "craft 8 oak planks using 2 oak log", "craft 4 stick using 2 oak planks"]
     actions.append("craft 3 oak sign using 6 oak planks, 1 stick")
-    assert [env.step(action).reward for action in actions] == pytest.approx([0.2, 0.2, 0.4, 0.2])
+    assert [env.step(action).reward for action in actions] == pytest.approx([1 / 6, 2 / 6, 2 / 6, 1 / 6])
+
+
+def test_partial_credit_counts_each_application_of_a_recipe() -> None:
+    options = {"goal": "crimson_fence_gate"}  # the plan crafts four sticks
+    env: Any = palestra.make("textcraft:Depth2-v0", partial_credit=True)
+    env.reset(seed=3, options=options)
+    actions = ["get 8 bamboo", *["craft 1 stick using 2 bamboo"] * 5]
+    assert [env.step(action).reward for action in actions] == pytest.approx([1 / 8] * 5 + [0.0])
+    env.reset(seed=3, options=options)
+    assert [env.step(action).reward for action in (actions[0], "craft 4 stick using 8 bamboo")] == [0.125, 0.5]
+
+
+def test_the_goal_earns_the_success_reward_minus_the_partial_credit() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", partial_credit=True, success_reward=2.0)
+    assert env.reward_range == (0.0, 2.0)
+    env.reset(seed=0)
+    rewards = []
+    while env.unwrapped.ending is None:
+        rewards.append(env.step(env.unwrapped.expert_action()).reward)
+    assert sum(rewards) == pytest.approx(2.0)
+    assert rewards[-1] > 1.0
 
 
 @pytest.mark.parametrize(
