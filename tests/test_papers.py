@@ -146,6 +146,18 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
     check_release_file(runner.folder_of(first, args), tmp_path / "dist")
 
 
+def test_finished_runs_are_recognized_after_options_were_added() -> None:
+    """If this fails because of a new option, add it to `NEWER`; if a default has changed, repeat the runs."""
+    gem, runner = module("gem"), module("runner")
+    question = gem.QUESTIONS["discount"]
+    args = runner.parser_of("", "gem", list(gem.QUESTIONS)).parse_args([])
+    rows = runner.results(args.results)
+    runs = question.plan(question.seeds, {}, rows)
+    missing = [run.variant for run in runs if not runner.finished(rows, runner.key_of(run, args))]
+    assert len(runs) == 24
+    assert missing == []
+
+
 def check_release_file(run: Path, out: Path) -> None:
     """Pack a run twice, and check that the file contains a model that loads, its card and its trajectories."""
     release = runpy.run_path(str(PAPERS.parents[1] / "scripts" / "release_checkpoints.py"))

@@ -83,7 +83,10 @@ def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
 
 # Settings
 
-NEWER: tuple[tuple[str, str, Any], ...] = (("warm_start", "observation_weight", 1.0),)
+NEWER: tuple[tuple[str, str, Any], ...] = (
+    ("warm_start", "observation_weight", 1.0),
+    ("warm_start", "evaluate", False),
+)
 
 
 def digest(settings: Mapping[str, Any]) -> str:

@@ -45,11 +45,21 @@ GAMES: dict[str, dict[str, Any]] = {
     "sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
     "hanoi": {"env": "game:TowerofHanoi-v0-easy", "steps": 100, "target": 0.9},
     "babyai": {"env": "babyai:GoToLocalS8N7-v0", "steps": 100, "target": 0.94},
-    "textcraft": {"env": "textcraft:Depth2-v0", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
+    "textcraft": {
+        "env": "textcraft:Depth2-v0",
+        "env_kwargs": {**PARTIAL, "max_turns": 20},  # experts need up to 7 turns
+        "steps": 200,
+        "target": 0.9,
+    },
     "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 400, "target": 0.9},
     "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 400, "target": 0.9},
     "sudoku_sparse": {"env": "game:Sudoku-v0-easy", "steps": 200, "target": 0.9},
-    "textcraft_sparse": {"env": "textcraft:Depth2-v0", "steps": 200, "target": 0.9},
+    "textcraft_sparse": {
+        "env": "textcraft:Depth2-v0",
+        "env_kwargs": {"max_turns": 20},
+        "steps": 200,
+        "target": 0.9,
+    },
 }
 # Source of the rewards before success; partial credit is computed from the solution.
 CREDIT = {
@@ -157,7 +167,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         reached = row["reached"] or f"not in {row['steps']}"
         later = [success for step, success in row["success"] if row["reached"] and step > row["reached"]]
         further = f"{row['steps'] - row['reached']} | {min(later):.1%}" if later else " | "
-        name = f"{row['game']} ({row['label']})" if row["label"] != "defaults" else row["game"]
+        notes = [row["label"]] if row["label"] != "defaults" else []
+        if not _current(row):
+            notes.append(", ".join(f"{key}={value}" for key, value in row["env_kwargs"].items()) or "sparse reward")
+        name = f"{row['game']} ({'; '.join(notes)})" if notes else row["game"]
         before = f"{rates[0]:.1%} | {max(rates):.1%}" if rates else " | "
         numbers = f"{before} | {reached} | {final} | {further} | {row['seconds']}"
         credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
@@ -170,14 +183,17 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per game: the runs with the current defaults and the seeds in `SEEDS`.
 
     If a seed was run again, because its first run was stopped or had another target, one run counts: a finished run
-    before a stopped one, then the one with the current target, then the longest one.
+    before a stopped one, then the one with the current target, then the one with the current settings of the
+    environment, then the longest one.
     """
     titles = ("final at least 90%", "target reached", "steps", "s", "final, lowest", "lowest later")
     lines = [f"| game | {' | '.join(titles)} | target not reached: best, at step |", "|---" * (len(titles) + 2) + "|"]
     for game in GAMES:
         runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]
         target = GAMES[game]["target"]
-        runs.sort(key=lambda r: (r["ended"] != "stopped", r["target"] == target, bool(r["reached"]), r["steps"]))
+        runs.sort(
+            key=lambda r: (r["ended"] != "stopped", r["target"] == target, _current(r), bool(r["reached"]), r["steps"])
+        )
         longest = {r["seed"]: r for r in runs}
         reached = [r for r in longest.values() if r["reached"]]
         others = [longest[seed] for seed in sorted(longest) if not longest[seed]["reached"]]
@@ -195,6 +211,11 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _current(row: Mapping[str, Any]) -> bool:
+    """Return whether a run had the settings of the environment that its game has now."""
+    return bool(row["env_kwargs"] == GAMES[row["game"]].get("env_kwargs", {}))
 
 
 def _unfinished(row: Mapping[str, Any]) -> str:
