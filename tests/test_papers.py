@@ -253,12 +253,13 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
 def test_the_summary_counts_runs_by_their_final_success() -> None:
     stability = module("stability")
     row = {"label": "defaults", "game": "guess", "target": 0.94, "reached": None, "steps": 400, "seconds": 9}
-    row["ended"] = "finished"
+    row |= {"ended": "finished", "env_kwargs": stability.GAMES["guess"]["env_kwargs"]}
     runs = [
         {**row, "seed": 101, "success": [[400, 0.92]], "final": 0.93},
         {**row, "seed": 102, "success": [[400, 0.95]], "final": 0.89, "reached": 400},
         {**row, "seed": 102, "success": [[6, 0.7]], "final": None, "ended": "stopped"},
         {**row, "seed": 103, "success": [[6, 0.5]], "final": None, "ended": "stopped"},
+        {**row, "seed": 103, "success": [[7, 0.6]], "final": None, "ended": "stopped", "steps": 500, "env_kwargs": {}},
         {**row, "seed": 104, "success": [[9, 0.91]], "final": 0.88, "reached": 9, "target": 0.9},
         {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
     ]
