@@ -29,7 +29,7 @@ MOMENTA = frozenset({"momentum", "momentum_weight", "exp_avg"})  # momentum in t
 TINY = 1e-20  # smallest divisor for norms
 MATRIX_SCALE = 0.2  # scales an orthogonal update to about the size of an AdamW update
 ADAM_EPS = 1e-8  # added to the divisor of AdamW's updates, as in torch
-RELATIVE_EPS = 0.3  # eps of embeddings during RL, as a fraction of their gradient's root mean square
+RELATIVE_EPS = 0.3  # eps of embeddings with `ignore_small_gradients`, as a fraction of their gradient's RMS
 
 
 class Muon(torch.optim.Optimizer):

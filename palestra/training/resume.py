@@ -16,7 +16,8 @@ CHANGEABLE = {
     ("run", "mlflow"),
     ("eval", "target"),
     ("eval", "rollback"),
-    ("warm_start", "evaluate"),  # has no effect on a run with a checkpoint
+    ("warm_start", "evaluate"),  # this and the next have no effect on a run with a checkpoint
+    ("warm_start", "ignore_small_gradients"),
     ("env", "backend"),
     ("env", "workers"),
     ("env", "step_timeout"),

@@ -217,10 +217,12 @@ def clone_samples(
     lr: float,
     *,
     observation_weight: float = 0.0,
+    ignore_small_gradients: bool = False,
 ) -> dict[str, float]:
     """Make a behavior-cloning update on samples; `weights` has one list per episode, with one number per turn.
 
     If `observation_weight` is not 0, the model also learns to predict the observations, whose tokens have this weight.
+    `ignore_small_gradients` is explained in `Optimizer.set_lr`.
     """
     if observation_weight:
         samples = with_observations(samples)
@@ -229,7 +231,7 @@ def clone_samples(
     denominators = learner.denominators(batches, weights=token_weights)
     if not denominators.tokens > 0:
         return {"signal": 0.0}  # every weight is zero
-    learner.optimizer.set_lr(lr, 0.0)
+    learner.optimizer.set_lr(lr, 0.0, ignore_small_gradients=ignore_small_gradients)
     learner.optimizer.zero_grad()
     total = 0.0
     for batch, weight in zip(batches, token_weights, strict=True):

@@ -152,7 +152,15 @@ async def warm_start(
             batch = [sample for i in order[start : start + options.batch] for sample in samples[i]]
             lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
             weight = options.observation_weight if options.observations else 0.0
-            losses.append(clone_samples(learner, batch, turn_weights, lr, observation_weight=weight)["loss"])
+            update = clone_samples(
+                learner,
+                batch,
+                turn_weights,
+                lr,
+                observation_weight=weight,
+                ignore_small_gradients=options.ignore_small_gradients,
+            )
+            losses.append(update["loss"])
             done += 1
             shown.update(done)
         log(f"warm start: epoch {epoch + 1} of {options.epochs}, mean loss {fmean(losses):.3f}")

@@ -43,6 +43,13 @@ class WarmStartConfig(Section):
         flag="warm_observation_weight",
         above=0,
     )
+    ignore_small_gradients: bool = option(
+        False,
+        "In the warm start, let AdamW, which updates the embeddings beside Muon, divide by at least a fraction of the "
+        "typical gradient, as it does in RL, so that the embeddings of rare tokens do not become similar. Use it for a "
+        "long warm start in which rare tokens have to be copied.",
+        flag="warm_ignore_small_gradients",
+    )
     evaluate: bool = option(
         False,
         "Also evaluate the model before the warm start and after each of its epochs; these evaluations have negative "

@@ -86,6 +86,7 @@ def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
 NEWER: tuple[tuple[str, str, Any], ...] = (
     ("warm_start", "observation_weight", 1.0),
     ("warm_start", "evaluate", False),
+    ("warm_start", "ignore_small_gradients", False),
 )
 
 

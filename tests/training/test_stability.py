@@ -26,7 +26,7 @@ from palestra.training.adaptive import (
 from palestra.training.learner import Learner
 from palestra.training.optim import MOMENTA, Optimizer
 from palestra.training.recipe import from_mapping
-from palestra.training.step import cloning_step, reinforcement_step
+from palestra.training.step import clone_samples, reinforcement_step
 from tests.training.helpers import VOCABULARY, batch, learner_of
 
 torch.set_num_threads(1)
@@ -86,7 +86,9 @@ def row_movements(step: str) -> tuple[float, float]:
         if step == "rl":
             reinforcement_step(learner, trajectories, i)
         else:
-            cloning_step(learner, trajectories, [[1.0] * len(t.turns) for t in trajectories], 1e-3)
+            weights = [[1.0] * len(t.turns) for t in trajectories]
+            ignore = step == "cloning without small gradients"
+            clone_samples(learner, to_batch(trajectories), weights, 1e-3, ignore_small_gradients=ignore)
     moved = (embeddings.detach() - before).norm(dim=1)
     return float(moved[:VOCABULARY].mean()), float(moved[VOCABULARY:].mean())
 
@@ -94,6 +96,8 @@ def row_movements(step: str) -> tuple[float, float]:
 def test_embeddings_of_unused_tokens_hardly_move_in_rl() -> None:
     used, unused = row_movements("cloning")
     assert unused > 0.3 * used, "in a warm start, AdamW makes unused tokens less likely"
+    used, unused = row_movements("cloning without small gradients")
+    assert 0 < unused < 0.1 * used, "with the option, they stay where they are"
     used, unused = row_movements("rl")
     assert 0 < unused < 0.1 * used, "in RL, their gradient is mostly noise"
 
