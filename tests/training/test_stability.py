@@ -97,7 +97,7 @@ def test_embeddings_of_unused_tokens_hardly_move_in_rl() -> None:
     used, unused = row_movements("cloning")
     assert unused > 0.3 * used, "in a warm start, AdamW makes unused tokens less likely"
     used, unused = row_movements("cloning without small gradients")
-    assert 0 < unused < 0.1 * used, "with the option, they stay where they are"
+    assert 0 < unused < 0.3 * used, "with the option, they move much less"
     used, unused = row_movements("rl")
     assert 0 < unused < 0.1 * used, "in RL, their gradient is mostly noise"
 
