@@ -147,7 +147,10 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_finished_runs_are_recognized_after_options_were_added() -> None:
-    """If this fails because of a new option, add it to `NEWER`; if a default has changed, repeat the runs."""
+    """If this fails because of a new option, add it to `ADDED` in palestra/training/resume.py.
+
+    If a default has changed, repeat the runs.
+    """
     gem, runner = module("gem"), module("runner")
     question = gem.QUESTIONS["discount"]
     args = runner.parser_of("", "gem", list(gem.QUESTIONS)).parse_args([])

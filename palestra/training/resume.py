@@ -16,8 +16,7 @@ CHANGEABLE = {
     ("run", "mlflow"),
     ("eval", "target"),
     ("eval", "rollback"),
-    ("warm_start", "evaluate"),  # this and the next have no effect on a run with a checkpoint
-    ("warm_start", "ignore_small_gradients"),
+    ("warm_start", "evaluate"),  # has no effect on a run with a checkpoint
     ("env", "backend"),
     ("env", "workers"),
     ("env", "step_timeout"),
@@ -34,6 +33,13 @@ CHANGEABLE = {
     ("ray", "server_cpus"),
 }
 
+# Settings that older runs do not have, and the value with which they were made.
+ADDED: Mapping[tuple[str, str], Any] = {
+    ("warm_start", "observation_weight"): 1.0,
+    ("warm_start", "evaluate"): False,
+    ("warm_start", "ignore_small_gradients"): False,
+}
+
 
 def changed_settings(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the section and key of every changed setting that must not change when a run is resumed."""
@@ -41,5 +47,5 @@ def changed_settings(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> lis
     return sorted(
         (section, key)
         for section, key in keys - CHANGEABLE
-        if saved.get(section, {}).get(key) != tables[section].get(key)
+        if saved.get(section, {}).get(key, ADDED.get((section, key))) != tables[section].get(key)
     )

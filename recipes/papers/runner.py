@@ -27,6 +27,7 @@ from typing import Any
 from palestra.algorithms.registry import options_of
 from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.reporting.metrics import read
+from palestra.training.resume import ADDED
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
@@ -83,24 +84,18 @@ def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
 
 # Settings
 
-NEWER: tuple[tuple[str, str, Any], ...] = (
-    ("warm_start", "observation_weight", 1.0),
-    ("warm_start", "evaluate", False),
-    ("warm_start", "ignore_small_gradients", False),
-)
-
 
 def digest(settings: Mapping[str, Any]) -> str:
     """Return a hash of the resolved settings, defaults included, without seed, folder and hardware.
 
-    A setting that is newer than the first results is omitted if it has its default, so that their hashes stay valid.
+    A setting that older runs do not have is omitted if it has the value of these runs, so that their hashes stay valid.
     """
     tables = from_mapping(settings).to_dict()
     for name in ("seed", "out", "device", "threads", "keep"):
         tables["run"].pop(name)
     tables["sampling"].pop("rollout_workers")
-    for table, name, default in NEWER:
-        if tables[table][name] == default:
+    for (table, name), earlier in ADDED.items():
+        if tables[table][name] == earlier:
             del tables[table][name]
     return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 

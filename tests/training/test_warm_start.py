@@ -22,7 +22,7 @@ from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.reporting.report import page
 from palestra.training.reporting.run_folder import read_run
-from palestra.training.resume import changed_settings
+from palestra.training.resume import ADDED, changed_settings
 from palestra.training.step import clone_samples
 from palestra.training.trainer_selection import run_trainer
 from palestra.training.warm_start import (
@@ -161,8 +161,14 @@ def test_a_run_that_was_killed_in_the_warm_start_keeps_no_rows(tmp_path: Path) -
     assert read(tmp_path / "metrics.jsonl") == []
 
 
-def test_a_run_without_the_option_for_evaluations_can_be_resumed() -> None:
+def test_a_run_without_newer_options_can_be_resumed_unless_they_are_changed() -> None:
     tables = config_of().to_dict()
-    saved = {**tables, "warm_start": {k: v for k, v in tables["warm_start"].items() if k != "evaluate"}}
+    newer = {key for _, key in ADDED}
+    saved = {**tables, "warm_start": {k: v for k, v in tables["warm_start"].items() if k not in newer}}
     assert changed_settings(saved, tables) == []
+    changed = config_of(warm_ignore_small_gradients=True, warm_observation_weight=0.5).to_dict()
+    assert changed_settings(saved, changed) == [
+        ("warm_start", "ignore_small_gradients"),
+        ("warm_start", "observation_weight"),
+    ]
     assert changed_settings({**tables, "warm_start": {}}, tables) != []
