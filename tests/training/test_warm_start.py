@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from palestra.algorithms.episode import Episode
 from palestra.engines.default_model import default_tokenizer
@@ -172,3 +173,15 @@ def test_a_run_without_newer_options_can_be_resumed_unless_they_are_changed() ->
         ("warm_start", "observation_weight"),
     ]
     assert changed_settings({**tables, "warm_start": {}}, tables) != []
+
+
+def test_unused_embeddings_move_less_if_small_gradients_are_ignored(tmp_path: Path) -> None:
+    sizes = {"episodes": 4, "eval_episodes": 4, "steps": 1, "warm_start": 8, "warm_epochs": 2, "warm_batch": 2}
+    lengths = []  # of the mean embedding after the warm start: tokens that do not occur move in the same direction
+    for ignore in (False, True):
+        out = tmp_path / str(ignore)
+        config = config_of(**sizes, warm_ignore_small_gradients=ignore, seed=1, out=str(out))
+        asyncio.run(run_trainer(config))
+        embeddings = load_file(out / "checkpoints" / "step-0" / "model.safetensors")["model.embed_tokens.weight"]
+        lengths.append(float(embeddings.mean(0).norm()))
+    assert lengths[1] < 0.5 * lengths[0]
