@@ -1,7 +1,7 @@
 """Answer AgentGym-RL's questions (arXiv 2509.08755) with small models and several seeds.
 
     python recipes/papers/agentgym.py horizons --gpu --jobs 8     # one question, on a GPU
-    python recipes/papers/agentgym.py tasks --tasks textcraft:Depth1-v0 babyai:GoToObjS6-v0
+    python recipes/papers/agentgym.py tasks --tasks TextCraft BabyAI
     python recipes/papers/agentgym.py --table                     # write the tables and figures in docs/papers.md
 
 Every run is appended to `results/agentgym.jsonl`. The same command continues an interrupted experiment.
@@ -39,50 +39,82 @@ def command(question: str) -> str:
 
 # Success before and after RL by task, and gain by kind of feedback
 
-KINDS = {  # family -> kind of feedback
-    "babyai": "world with rules",
-    "textcraft": "world with rules",
-    "sciworld": "world with rules",
-    "search": "open search",
-    "web": "web pages",
+
+def _ids(*starts: str) -> list[str]:
+    """Return the ids of single tasks that begin with one of `starts`; mixtures of tasks and datasets are left out."""
+    ids = [str(env) for env in palestra.list_envs()]
+    return [env for env in ids if env.startswith(starts) and env.endswith("-v0") and f"{env}-test" not in ids]
+
+
+EXPERT: dict[str, Any] = {"warm_player": "expert", "warm_start": 500}  # a random player hardly ever solves these tasks
+EPISODES = 32  # per task and evaluation
+SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # tasks, kind of feedback and settings
+    "BabyAI": (_ids("babyai:"), "world with rules", {}),
+    "TextCraft": (
+        [f"textcraft:Depth{depth}-v0" for depth in range(1, 5)],
+        "world with rules",
+        {},
+    ),
+    "ScienceWorld": (_ids("sciworld:"), "world with rules", EXPERT),
+    "search": (
+        [f"search:World-v0-{kind}" for kind in ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")],
+        "open search",
+        EXPERT,
+    ),
+    "web": ([f"web:{site}-v0" for site in ("Encyclopedia", "Map", "Shop")], "web pages", EXPERT),
 }
 
 
-def task_ids() -> list[str]:
-    """Return the ids of single tasks in AgentGym-RL's scenarios; mixtures of tasks and datasets are left out."""
-    ids = [str(env) for env in palestra.list_envs()]
-    return [
-        env
-        for env in ids
-        if (env.startswith(("babyai:", "sciworld:")) and env.endswith("-v0") and f"{env}-test" not in ids)
-        or env.startswith(("textcraft:Depth", "search:World-v0-"))
-        or env in ("web:Encyclopedia-v0", "web:Map-v0", "web:Shop-v0")
-    ]
-
-
 def tasks(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
+    """Train one model per scenario on all of its tasks; every evaluation has `EPISODES` episodes of each task."""
     return [
-        Run(question="tasks", task=env, variant="rebn", seed=seed, settings={**COMMON, "env": env, **model})
+        Run(
+            question="tasks",
+            task=scenario,
+            variant="rebn",
+            seed=seed,
+            settings={
+                **COMMON,
+                **settings,
+                "env": envs,
+                "eval_every": COMMON["steps"],
+                "eval_episodes": EPISODES * len(envs),
+                **model,
+            },
+        )
         for seed in seeds
-        for env in task_ids()
+        for scenario, (envs, _, settings) in SCENARIOS.items()
     ]
 
 
 def tasks_report(rows: Sequence[Row]) -> str:
     def text(mine: list[Row]) -> str:
-        groups = {env: [r for r in mine if r["task"] == env] for env in task_ids()}
-        return listing(groups, {"before": (before, ".1%"), "after": (final, ".1%"), "gain": (gain, "+.1%")})
+        groups = {
+            f"{scenario}: {env}": [{**row, "curve": of_env(row, env)} for row in mine if row["task"] == scenario]
+            for scenario, (envs, _, _) in SCENARIOS.items()
+            for env in envs
+        }
+        return listing(groups, GAINS)
 
     return section(rows, "tasks", command("tasks"), text)
 
 
+def of_env(row: Row, env: str) -> dict[str, list[float]]:
+    """Return a run's steps and its success rates in one environment."""
+    curve = row["curve"]
+    return {"step": curve["step"], "success": curve[f"success/{env}"]} if curve else {}
+
+
 def feedback_report(rows: Sequence[Row]) -> str:
     def text(mine: list[Row]) -> str:
-        kinds = dict.fromkeys(KINDS.values())
-        groups = {kind: [r for r in mine if KINDS[r["task"].partition(":")[0]] == kind] for kind in kinds}
-        return listing(groups, {"before": (before, ".1%"), "after": (final, ".1%"), "gain": (gain, "+.1%")})
+        kinds = dict.fromkeys(kind for _, kind, _ in SCENARIOS.values())
+        groups = {kind: [row for row in mine if SCENARIOS[row["task"]][1] == kind] for kind in kinds}
+        return listing(groups, GAINS)
 
     return section(rows, "tasks", command("feedback"), text)
+
+
+GAINS = {"before": (before, ".1%"), "after": (last_of("success"), ".1%"), "gain": (gain, "+.1%")}
 
 
 # Mixture of tasks against single tasks
@@ -121,7 +153,6 @@ def mixture_report(rows: Sequence[Row]) -> str:
 
 # Growing horizon (ScalingInter) against fixed horizons
 
-EXPERT: dict[str, Any] = {"warm_player": "expert", "warm_start": 500}  # a random player hardly ever solves these tasks
 HORIZON_TASKS: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {  # settings; short, middle and long horizon
     "BabyAI, several rooms": ({"env": "babyai:GoToObjMazeS7-v0"}, (5, 10, 20)),
     "TextCraft, depth 3": ({"env": "textcraft:Depth3-v0", **EXPERT}, (5, 10, 20)),

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from report import by_task_and_variant, by_variant, draw, evaluated, final, last_of, listing, matrix, section
 from runner import Question, Row, Run, main, warm_start
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
+COMPARED: dict[str, Any] = {**COMMON, "episodes": 256, "eval_every": 10}  # for the comparison of algorithms
 GUESS: dict[str, Any] = {"env": "game:GuessTheNumber-v0-easy"}
 
 
@@ -36,7 +38,7 @@ TASKS: dict[str, dict[str, Any]] = {  # `max_tokens` is the length of a move
     "GuessTheNumber": {**GUESS, "max_tokens": 4},
     "Mastermind": {
         "env": "game:Mastermind-v0-easy",
-        "env_kwargs": {"code_length": 2, "num_numbers": 4, "max_turns": 5},
+        "env_kwargs": {"code_length": 2, "num_numbers": 4, "max_turns": 4},
         "max_tokens": 6,
     },
     "FifteenPuzzle": {"env": "game:FifteenPuzzle-v0-easy", "env_kwargs": {"max_turns": 6}, "max_tokens": 4},
@@ -48,19 +50,28 @@ TASKS: dict[str, dict[str, Any]] = {  # `max_tokens` is the length of a move
 }
 ALGORITHMS: dict[str, dict[str, Any]] = {
     "reinforce": {"algorithm": "reinforce"},
-    "rebn": {"algorithm": "rebn"},
+    "reinforce, minus mean": {"algorithm": "reinforce", "baseline": True},
+    "rebn": {"algorithm": "rebn"},  # normalizes per turn, the default
+    "rebn, whole batch": {"algorithm": "rebn", "normalize_per_turn": False},
     "grpo": {"algorithm": "grpo", "group_size": 8},
     "ppo": {"algorithm": "ppo"},
     "rloo": {"algorithm": "rloo", "group_size": 8},
     "reinforce_pp": {"algorithm": "reinforce_pp", "kl": 0.01, "kl_in": "reward"},
 }
+NORMALIZATIONS = ("reinforce", "reinforce, minus mean", "rebn, whole batch", "rebn")
 RATES = (3e-3, 1e-2, 3e-2)
 TUNED_ON = ("Sudoku, one move", "GuessTheNumber")  # tasks on which the learning rates are compared
 TUNING_SEED = 1  # not among the seeds in the tables
 
 
 def from_warm_start(
-    question: str, task: str, variant: str, seed: int, base: Mapping[str, Any], settings: Mapping[str, Any]
+    question: str,
+    task: str,
+    variant: str,
+    seed: int,
+    base: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    evaluations: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Run:
     """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
 
@@ -73,6 +84,7 @@ def from_warm_start(
         variant=variant,
         seed=seed,
         settings={**base, **settings},
+        evaluations=evaluations,
         start=warm_start(base, task=task, seed=seed) if untrained else None,
         start_step=0,
     )
@@ -86,7 +98,7 @@ def tuning(model: Mapping[str, Any]) -> list[Run]:
             task,
             f"{name}, {rate:g}",
             TUNING_SEED,
-            {**COMMON, **TASKS[task], **model},
+            {**COMPARED, **TASKS[task], **model},
             {**ALGORITHMS[name], "lr": rate},
         )
         for name in ALGORITHMS
@@ -109,12 +121,21 @@ def rate_of(algorithm: str, rows: Sequence[Row], model: str) -> float | None:
 
 
 def algorithms(seeds: Sequence[int], model: Mapping[str, Any], rows: Sequence[Row]) -> list[Run]:
-    """Compare learning rates for each algorithm, then run every algorithm with its best rate."""
+    """Compare learning rates for each algorithm, then run every algorithm with its best rate.
+
+    The models trained with ReBN are also evaluated on other environments, for the question about transfer.
+    """
     runs = tuning(model)
-    rates = {name: rate_of(name, rows, {**COMMON, **model}["model"]) for name in ALGORITHMS}
+    rates = {name: rate_of(name, rows, {**COMPARED, **model}["model"]) for name in ALGORITHMS}
     return runs + [
         from_warm_start(
-            "algorithms", task, name, seed, {**COMMON, **settings, **model}, {**ALGORITHMS[name], "lr": rate}
+            "algorithms",
+            task,
+            name,
+            seed,
+            {**COMPARED, **settings, **model},
+            {**ALGORITHMS[name], "lr": rate},
+            TRANSFER if name == "rebn" else {},
         )
         for seed in seeds
         for task, settings in TASKS.items()
@@ -167,29 +188,18 @@ def discount_report(rows: Sequence[Row]) -> str:
     return section(rows, "discount", command("discount"), text)
 
 
-NORMALIZATIONS: dict[str, dict[str, Any]] = {
-    "none (REINFORCE)": {"algorithm": "reinforce"},
-    "mean": {"algorithm": "reinforce", "baseline": True},
-    "mean and deviation (ReBN)": {"algorithm": "rebn", "normalize_per_turn": False},
-    "mean and deviation per turn (default)": {"algorithm": "rebn"},
-}
-
-
-def normalization(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    return [
-        from_warm_start("normalization", task, name, seed, {**COMMON, **settings, **model}, NORMALIZATIONS[name])
-        for seed in seeds
-        for task, settings in TASKS.items()
-        for name in NORMALIZATIONS
-    ]
+def normalization(seeds: Sequence[int], model: Mapping[str, Any], rows: Sequence[Row]) -> list[Run]:
+    """Return the runs of `algorithms` that differ only in the normalization of returns."""
+    names = [*NORMALIZATIONS, *(f"{name}, {rate:g}" for name in NORMALIZATIONS for rate in RATES)]
+    return [run for run in algorithms(seeds, model, rows) if run.variant in names]
 
 
 def normalization_report(rows: Sequence[Row]) -> str:
     return section(
         rows,
-        "normalization",
+        "algorithms",
         command("normalization"),
-        lambda mine: matrix(mine, list(TASKS), list(NORMALIZATIONS), final),
+        lambda mine: matrix(mine, list(TASKS), NORMALIZATIONS, final),
     )
 
 
@@ -231,37 +241,28 @@ def tools_report(rows: Sequence[Row]) -> str:
 
 # Transfer
 
-TRANSFER: dict[str, dict[str, Any]] = {
-    "GuessTheNumber, 1 to 10": GUESS,
-    "GuessTheNumber, 1 to 20": {**GUESS, "env_kwargs": {"max_number": 20, "max_turns": 5}},
-    "Mastermind": TASKS["Mastermind"],
-    "TowerofHanoi": TASKS["TowerofHanoi"],
+TRANSFER: dict[str, dict[str, Any]] = {  # evaluations of the models trained on `TASKS`
+    name: {**settings, "n": 256, "max_tokens": 16}  # the same limit in all environments
+    for name, settings in {
+        **TASKS,
+        "GuessTheNumber, 1 to 20": {**GUESS, "env_kwargs": {"max_number": 20, "max_turns": 5}},
+    }.items()
 }
 
 
-def transfer(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    """Train on each environment, warm start included, and evaluate on all of them."""
-    evaluations = {name: {"n": 256, **settings} for name, settings in TRANSFER.items()}
-    return [
-        Run(
-            question="transfer",
-            task=task,
-            variant="trained",
-            seed=seed,
-            settings={**COMMON, **settings, "max_tokens": 16, **model},  # the same limit in all environments
-            evaluations=evaluations,
-        )
-        for seed in seeds
-        for task, settings in TRANSFER.items()
-    ]
+def transfer(seeds: Sequence[int], model: Mapping[str, Any], rows: Sequence[Row]) -> list[Run]:
+    """Return the runs of `algorithms` whose models are evaluated on all environments."""
+    rates = [f"rebn, {rate:g}" for rate in RATES]
+    return [run for run in algorithms(seeds, model, rows) if run.evaluations or run.variant in rates]
 
 
 def transfer_report(rows: Sequence[Row]) -> str:
     def text(mine: list[Row]) -> str:
-        groups = {f"trained on {task}": [r for r in mine if r["task"] == task] for task in TRANSFER}
+        trained = [row for row in mine if row["evaluations"]]
+        groups = {f"trained on {task}": [r for r in trained if r["task"] == task] for task in TASKS}
         return listing(groups, {name: (evaluated(name), ".1%") for name in TRANSFER})
 
-    return section(rows, "transfer", command("transfer"), text)
+    return section(rows, "algorithms", command("transfer"), text)
 
 
 # Learning curves in 24 environments with default settings

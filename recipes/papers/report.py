@@ -57,8 +57,8 @@ def collapsed(row: Row) -> float | None:
 
 
 def gain(row: Row) -> float | None:
-    """Return the difference between the success rates after and before RL."""
-    start, end = before(row), final(row)
+    """Return the difference between the success rates in the last evaluation and before RL."""
+    start, end = before(row), last_of("success")(row)
     return None if start is None or end is None else end - start
 
 

@@ -1,4 +1,4 @@
-"""Run training experiments as `palestra train` processes, several at a time, and append every result to a data file.
+"""Run training experiments with `palestra train`, several at a time, and append every result to a data file.
 
 The scripts in this folder use this module. A finished run is not repeated, and one that failed or was stopped is
 continued if its folder still exists, so the same command resumes an experiment. Failed and stopped runs are appended as
@@ -10,10 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+from processes import palestra
 
 from palestra.algorithms.registry import options_of
 from palestra.training.recipe import FLAT, from_mapping
@@ -176,26 +174,6 @@ def train(settings: Mapping[str, Any], folder: Path, seconds: float) -> int | No
     return palestra(command, folder.with_name(f"{folder.name}.log"), seconds)
 
 
-def palestra(arguments: Sequence[str], log: Path, seconds: float) -> int | None:
-    """Run a `palestra` command; return its exit code, or None if it was stopped after `seconds`."""
-    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    with log.open("a") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "palestra", *arguments],
-            stdout=file,
-            stderr=file,
-            env=variables,
-            start_new_session=True,
-        )
-        try:
-            return process.wait(timeout=max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return None
-
-
 def evaluate(folder: Path, name: str, flags: Mapping[str, Any], gpu: bool, seconds: float) -> Row:
     """Run `palestra eval` with the model of a run, and return its rates."""
     out = folder.with_name(f"{folder.name}-eval-{name}".replace(" ", "-").replace(":", "-"))
@@ -246,6 +224,9 @@ def curve(rows: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[fl
             columns["tokens"].append(round(tokens))
             columns["seconds"].append(round(seconds, 1))
             columns["entropy"].append(round(entropy, 4))
+            for name in row:
+                if name.startswith("eval_success/"):  # one column per environment, if there are several
+                    columns[name.removeprefix("eval_")].append(round(row[name], 4))
     return dict(columns)
 
 
@@ -268,8 +249,10 @@ def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Names
         if not runs:
             return
         attempted |= {json.dumps(key_of(run, args)) for run in runs}
+        starts = {str(start_model(run, args)): run for run in runs if run.start is not None}
         with ThreadPoolExecutor(args.jobs) as pool:
-            for job in [pool.submit(run_one, run, args, deadline) for run in runs]:
+            jobs = [pool.submit(train_start, run, args, deadline) for run in starts.values()]
+            for job in [*jobs, *(pool.submit(run_one, run, args, deadline) for run in runs)]:
                 job.result()
 
 
@@ -283,18 +266,29 @@ def folder_of(run: Run, args: argparse.Namespace) -> Path:
     return Path(args.out / "".join(c if c.isalnum() or c in "-._" else "_" for c in name))
 
 
+def start_model(run: Run, args: argparse.Namespace) -> Path:
+    """Return the folder of the model that a run starts from."""
+    if run.start is None:
+        raise ValueError(f"{run.variant} does not start from another run's model")
+    return folder_of(run.start, args) / ("last" if run.start_step is None else f"checkpoints/step-{run.start_step}")
+
+
+def train_start(run: Run, args: argparse.Namespace, deadline: float) -> None:
+    """Execute the run from whose model `run` starts, unless that model exists."""
+    model = start_model(run, args)
+    with _starts[str(model)]:
+        if run.start is not None and not (model / "config.json").exists():
+            run_one(run.start, args, deadline)
+
+
 def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
     """Execute a run and append its result."""
     key = key_of(run, args)
     folder = folder_of(run, args)
     settings = {**run.settings, "store": args.store, **given(args), **hardware(args), "seed": run.seed}
     if run.start is not None:
-        origin = folder_of(run.start, args)
-        model = origin / ("last" if run.start_step is None else f"checkpoints/step-{run.start_step}")
-        with _starts[str(origin)]:
-            if not (model / "config.json").exists():
-                run_one(run.start, args, deadline)
-        settings = untrained_defaults(settings, str(model))
+        train_start(run, args, deadline)
+        settings = untrained_defaults(settings, str(start_model(run, args)))
     if deadline - time.monotonic() < MINIMUM_SECONDS:
         return
     began = time.monotonic()
