@@ -90,6 +90,10 @@ class Env(ABC):
         """Return the reference solver's next action, based on the observations so far; None if there is no solver."""
         return None
 
+    def expert_code(self) -> str | None:
+        """Return a Python program that prints the answer, for an expert with the Python tool; None if there is none."""
+        return None
+
     def example_action(self) -> str:
         """Return the well-formed example action that the prompt contains."""
         raise BadValue(f"{type(self).__name__} has no example action")
@@ -318,6 +322,9 @@ class Wrapper(Env):
 
     def expert_action(self) -> str | None:
         return self.env.expert_action()
+
+    def expert_code(self) -> str | None:
+        return self.env.expert_code()
 
     def example_action(self) -> str:
         return self.env.example_action()

@@ -167,6 +167,14 @@ class Tools(Wrapper):
 
     # Turns
 
+    def expert_action(self) -> str | None:
+        """Return a call of the Python tool if the task's expert can write a program, and otherwise the expert's action.
+
+        After the first call, the expert answers.
+        """
+        code = None if self._used or self._spent or "python" not in (self._by_name or {}) else self.env.expert_code()
+        return self.env.expert_action() if code is None else f"<python>{code}</python>"
+
     def can_read(self, action: str) -> bool:
         return self._read(action) is not None or self.env.can_read(action)
 

@@ -208,7 +208,7 @@ def normalization_report(rows: Sequence[Row]) -> str:
 TOOLS: dict[str, dict[str, dict[str, Any]]] = {
     "math": {
         "without tool": {"env": "math:Arithmetic-v0-easy"},
-        "Python": {"env": "math:Arithmetic-v0-easy", "tools": ["python"], "max_tool_calls": 3, "horizon": 4},
+        "Python": {"env": "math:Arithmetic-v0-easy", "tools": ["python"], "max_tool_calls": 1, "horizon": 2},
     },
     "world questions": {
         "without tool": {"env": "qa:World-v0-1hop"},
@@ -218,7 +218,7 @@ TOOLS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def tools(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    """Train with and without a tool; an untrained model first imitates the expert, which knows how to search."""
+    """Train with and without a tool; an untrained model first imitates the expert, which knows how to use the tool."""
     settings = {**COMMON, **model}
     if settings["model"].startswith("default:"):
         settings |= {"warm_player": "expert"}

@@ -169,6 +169,27 @@ def test_number_of_calls_is_limited() -> None:
     assert not none.step(call("add", a=1, b=1)).info["use_tool"]
 
 
+def test_the_expert_calls_python_once_if_it_can_write_a_program() -> None:
+    env = palestra.make("math:Arithmetic-v0-easy", tools=["python"], max_tool_calls=2)
+    env.reset(seed=1)  # What is 76 - 87 + 56?
+    call = env.expert_action()
+    assert call == "<python>print(76 - 87 + 56)</python>"
+    assert env.step(call).observation == "45"
+    assert env.expert_action() == r"\boxed{45}"
+    assert env.step(r"\boxed{45}").reward == 1.0
+    for other in (
+        palestra.make("math:Arithmetic-v0-easy", tools=["python"], max_tool_calls=0),
+        palestra.make("math:Arithmetic-v0-easy", tools=[add]),
+        palestra.make("math:Arithmetic-v0-easy"),
+    ):
+        other.reset(seed=1)
+        assert other.expert_action() == r"\boxed{45}"
+    game = palestra.make(GAME, tools=["python"])
+    game.reset(seed=1)
+    assert game.expert_code() is None
+    assert game.expert_action() == r"\boxed{5}"
+
+
 def test_rewards_and_penalties() -> None:
     env = env_with(add, call_reward=-0.01, success_reward=0.05, error_reward=-0.2)
     env.reset(seed=1)

@@ -100,7 +100,14 @@ class Arithmetic(MathTask):
             text = text.replace("/", over)
         question = rng.choice(_QUESTIONS).format(text) + _FORMS[kind]
         answer = format_decimal(expression.value) if kind == "decimals" else format_number(expression.value)
-        return Item(question=question, answer=answer, key=kind)
+        return Item(question=question, answer=answer, key=kind, code=_program(expression.text))
+
+
+def _program(expression: str) -> str:
+    """Return a Python program that prints the exact value of an expression."""
+    if set(expression) <= set("0123456789+-*() "):
+        return f"print({expression})"
+    return f"import sympy\nprint(sympy.S({expression!r}, rational=True))"
 
 
 class _Generator:

@@ -30,6 +30,7 @@ class Item:
     answer: str  # the expert's answer, which the grader accepts
     gold: Any = None  # reference answer for the grader, if it differs from `answer`
     key: str = ""  # row or kind of question, which identifies the item in logs
+    code: str = ""  # Python program that prints the answer, if there is one
 
 
 class TaskOptions(TypedDict, total=False):
@@ -186,6 +187,9 @@ class TaskEnv(Env):
 
     def expert_action(self) -> str | None:
         return self.write(self.item.answer)
+
+    def expert_code(self) -> str | None:
+        return self.item.code or None
 
     def example_action(self) -> str:
         return self.write(self.example_answer())

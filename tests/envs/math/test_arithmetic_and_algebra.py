@@ -13,6 +13,7 @@ import sympy  # type: ignore[import-untyped]
 from palestra.envs.math.algebra import Algebra
 from palestra.envs.math.arithmetic import Arithmetic
 from palestra.envs.tasks.base import Item
+from palestra.grading import grade_math
 
 LEVELS = ("easy", "medium", "hard")
 
@@ -38,6 +39,13 @@ def test_arithmetic_answers_are_the_values_of_the_expressions(level: str) -> Non
         assert value(expression) == Fraction(item.answer), item.question
         kinds.add(item.key)
     assert kinds == set(Arithmetic.levels[level]["numbers"])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_programs_print_the_answers(level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for item in items(Arithmetic, level, 100):
+        exec(item.code, {})
+        assert grade_math(capsys.readouterr().out.strip(), item.answer, evaluated=True).correct, item.question
 
 
 def test_arithmetic_respects_its_settings() -> None:
