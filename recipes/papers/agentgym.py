@@ -26,9 +26,10 @@ from report import (
     listing,
     section,
 )
-from runner import Question, Row, Run, main
+from runner import Question, Row, Run, from_warm_start, main
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
+LONG: dict[str, Any] = {**COMMON, "episodes": 128, "eval_every": 10}  # for tasks with long episodes
 
 
 def command(question: str) -> str:
@@ -74,10 +75,10 @@ def tasks(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> l
             variant="rebn",
             seed=seed,
             settings={
-                **COMMON,
+                **LONG,
                 **settings,
                 "env": envs,
-                "eval_every": COMMON["steps"],
+                "eval_every": LONG["steps"],
                 "eval_episodes": EPISODES * len(envs),
                 **model,
             },
@@ -123,7 +124,7 @@ MIXED = ("babyai:GoToObjS6-v0", "textcraft:Depth1-v0", "search:World-v0-compare"
 MIXTURES: dict[str, dict[str, Any]] = {
     **{env: {"env": env} for env in MIXED},
     "mixture": {"env": list(MIXED)},
-    "mixture, 3 times the steps": {"env": list(MIXED), "steps": 3 * COMMON["steps"]},
+    "mixture, 3 times the steps": {"env": list(MIXED), "steps": 3 * LONG["steps"]},
 }
 
 
@@ -135,7 +136,7 @@ def mixture(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) ->
             task="all",
             variant=name,
             seed=seed,
-            settings={**COMMON, **settings, "max_tokens": 64, **model},  # the same limit on all tasks
+            settings={**LONG, **settings, "max_tokens": 64, **model},  # the same limit on all tasks
             evaluations={env: {"env": env, "n": 256} for env in MIXED},
         )
         for seed in seeds
@@ -166,18 +167,11 @@ def horizons(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -
     runs = []
     for seed in seeds:
         for task, (given, (short, middle, long)) in HORIZON_TASKS.items():
-            stage = COMMON["steps"] // 3
+            stage = LONG["steps"] // 3
             values = {"short": f"{short}", "long": f"{long}", "growing": f"{short},{middle},{long}@{stage}"}
-            settings = {**COMMON, **given, "env_kwargs": {"max_turns": long}, "rollback": 0.0, **model}
+            base = {**LONG, **given, "env_kwargs": {"max_turns": long}, "rollback": 0.0, **model}
             runs += [
-                Run(
-                    question="horizons",
-                    task=task,
-                    variant=name,
-                    seed=seed,
-                    settings={**settings, "horizon": values[name]},
-                )
-                for name in HORIZONS
+                from_warm_start("horizons", task, name, seed, base, {"horizon": values[name]}) for name in HORIZONS
             ]
     return runs
 

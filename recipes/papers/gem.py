@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any
 
 from report import by_task_and_variant, by_variant, draw, evaluated, final, last_of, listing, matrix, section
-from runner import Question, Row, Run, main, warm_start
+from runner import Question, Row, Run, from_warm_start, main
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
-COMPARED: dict[str, Any] = {**COMMON, "episodes": 256, "eval_every": 10}  # for the comparison of algorithms
+COMPARED: dict[str, Any] = {**COMMON, "episodes": 256, "eval_every": 10}  # for questions with many runs
 GUESS: dict[str, Any] = {"env": "game:GuessTheNumber-v0-easy"}
 
 
@@ -62,32 +61,6 @@ NORMALIZATIONS = ("reinforce", "reinforce, minus mean", "rebn, whole batch", "re
 RATES = (3e-3, 1e-2, 3e-2)
 TUNED_ON = ("Sudoku, one move", "GuessTheNumber")  # tasks on which the learning rates are compared
 TUNING_SEED = 1  # not among the seeds in the tables
-
-
-def from_warm_start(
-    question: str,
-    task: str,
-    variant: str,
-    seed: int,
-    base: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    evaluations: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> Run:
-    """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
-
-    A pretrained model has no warm start.
-    """
-    untrained = str(base["model"]).startswith("default:")
-    return Run(
-        question=question,
-        task=task,
-        variant=variant,
-        seed=seed,
-        settings={**base, **settings},
-        evaluations=evaluations,
-        start=warm_start(base, task=task, seed=seed) if untrained else None,
-        start_step=0,
-    )
 
 
 def tuning(model: Mapping[str, Any]) -> list[Run]:
@@ -219,7 +192,7 @@ TOOLS: dict[str, dict[str, dict[str, Any]]] = {
 
 def tools(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
     """Train with and without a tool; an untrained model first imitates the expert, which knows how to use the tool."""
-    settings = {**COMMON, **model}
+    settings = {**COMPARED, **model}
     if settings["model"].startswith("default:"):
         settings |= {"warm_player": "expert"}
     return [
@@ -267,18 +240,48 @@ def transfer_report(rows: Sequence[Row]) -> str:
 
 # Learning curves in 24 environments with default settings
 
-CURVES = (
-    *(f"game:{name}-v0-easy" for name in ("GuessTheNumber", "Mastermind", "Minesweeper", "Wordle", "FifteenPuzzle")),
-    *(f"game:{name}-v0-easy" for name in ("Hangman", "Sudoku", "TowerofHanoi", "Game2048", "Sokoban", "Crosswords")),
-    *(f"game:{name}-v0-easy" for name in ("WordSearch", "WikiGame")),
-    *(f"math:{name}-v0-easy" for name in ("Arithmetic", "Algebra", "NumberTheory", "WordProblems")),
-    *(f"logic:Rules-v0-{level}" for level in ("d0", "d1", "d0-open")),
-    *("qa:World-v0-compare", "qa:World-v0-count", "babyai:GoToLocalS8N7-v0", "textcraft:Depth1-v0"),
-)
+# Games with long texts have fewer turns or smaller boards than the default, so that an episode has at most about 2,000
+# tokens.
+CURVES: dict[str, dict[str, Any]] = {
+    "game:GuessTheNumber-v0-easy": {},
+    "game:Mastermind-v0-easy": {"max_turns": 6},
+    "game:Minesweeper-v0-easy": {},
+    "game:Wordle-v0-easy": {"max_turns": 8},
+    "game:FifteenPuzzle-v0-easy": {},
+    "game:Hangman-v0-easy": {},
+    "game:Sudoku-v0-easy": {"clues": 13, "max_turns": 5},
+    "game:TowerofHanoi-v0-easy": {},
+    "game:Game2048-v0-easy": {"target_tile": 16, "max_turns": 15},
+    "game:Sokoban-v0-easy": {"num_boxes": 1, "dim_room": [5, 5], "max_turns": 12},
+    "game:Crosswords-v0-easy": {"num_words": 1, "max_turns": 4},
+    "game:WordSearch-v0-easy": {"num_words": 1, "max_turns": 3},
+    "game:WikiGame-v0-easy": {"max_turns": 5, "max_distance": 2},
+    "math:Arithmetic-v0-easy": {"digits": 1, "terms": 2},
+    "math:Algebra-v0-easy": {},
+    "math:NumberTheory-v0-easy": {},
+    "math:WordProblems-v0-easy": {},
+    "logic:Rules-v0-d0": {},
+    "logic:Rules-v0-d1": {},
+    "logic:Rules-v0-d0-open": {},
+    "qa:World-v0-compare": {},
+    "qa:World-v0-count": {},
+    "babyai:GoToObjS6-v0": {},
+    "textcraft:Depth1-v0": {},
+}
 
 
 def curves(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    return _grid("curves", {env: {"env": env} for env in CURVES}, {"rebn": {}}, seeds, model)
+    return [
+        Run(
+            question="curves",
+            task=env,
+            variant="rebn",
+            seed=seed,
+            settings={**COMPARED, "env": env, "env_kwargs": kwargs, **model},
+        )
+        for seed in seeds
+        for env, kwargs in CURVES.items()
+    ]
 
 
 def curves_report(rows: Sequence[Row]) -> str:
@@ -305,7 +308,12 @@ ASYNC_VARIANTS: dict[str, dict[str, Any]] = {"synchronous": {}, "asynchronous": 
 
 
 def asynchronous(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    return _grid("async", ASYNC_TASKS, ASYNC_VARIANTS, seeds, model)
+    return [
+        from_warm_start("async", task, name, seed, {**COMPARED, **settings, **model}, variant)
+        for seed in seeds
+        for task, settings in ASYNC_TASKS.items()
+        for name, variant in ASYNC_VARIANTS.items()
+    ]
 
 
 def asynchronous_report(rows: Sequence[Row]) -> str:
@@ -315,28 +323,6 @@ def asynchronous_report(rows: Sequence[Row]) -> str:
         return listing(groups, columns)
 
     return section(rows, "async", command("async"), text)
-
-
-def _grid(
-    question: str,
-    tasks: Mapping[str, Mapping[str, Any]],
-    variants: Mapping[str, Mapping[str, Any]],
-    seeds: Sequence[int],
-    model: Mapping[str, Any],
-) -> list[Run]:
-    """Return a run for every task, variant and seed."""
-    return [
-        Run(
-            question=question,
-            task=task,
-            variant=variant,
-            seed=seed,
-            settings={**COMMON, **tasks[task], **variants[variant], **model},
-        )
-        for seed in seeds
-        for task in tasks
-        for variant in variants
-    ]
 
 
 QUESTIONS = {

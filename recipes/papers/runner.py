@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 from processes import palestra
@@ -29,7 +30,8 @@ from palestra.training.resume import ADDED
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
-LARGE_BATCHES = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
+LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
+SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch in all runs that share a GPU
 REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
 PHASES = ("seconds_sampling", "seconds_waiting", "seconds_learning")
 MINIMUM_SECONDS = 20.0  # a run is not started if less time is left
@@ -80,6 +82,32 @@ def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
     )
 
 
+def from_warm_start(
+    question: str,
+    task: str,
+    variant: str,
+    seed: int,
+    base: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    evaluations: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Run:
+    """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
+
+    A pretrained model has no warm start.
+    """
+    untrained = str(base["model"]).startswith("default:")
+    return Run(
+        question=question,
+        task=task,
+        variant=variant,
+        seed=seed,
+        settings={**base, **settings},
+        evaluations=evaluations,
+        start=warm_start(base, task=task, seed=seed) if untrained else None,
+        start_step=0,
+    )
+
+
 # Settings
 
 
@@ -100,7 +128,10 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 def hardware(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that depend on the machine."""
-    return {**LARGE_BATCHES, "rollout_workers": args.workers} if args.gpu else {"device": "cpu", "threads": 1}
+    if not args.gpu:
+        return {"device": "cpu", "threads": 1}
+    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // args.jobs)
+    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers}
 
 
 def value(text: str) -> Any:
