@@ -55,7 +55,7 @@ SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # the paper's t
     "ScienceWorld": (
         [f"sciworld:{task}-v0" for task in ("Measure", "TestConductivity", "Find", "ChemistryMix", "Lifespan", "All")],
         "world with rules",
-        {"env_kwargs": {"max_turns": 20}, **EXPERT},
+        {"env_kwargs": {"max_turns": 20}, **EXPERT, "warm_start": 300, "episodes": 32, "steps": 20},  # slow simulator
     ),
     "search": (
         [f"search:World-v0-{kind}" for kind in ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")],
@@ -78,7 +78,7 @@ def tasks(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> l
                 **LONG,
                 **settings,
                 "env": envs,
-                "eval_every": LONG["steps"],
+                "eval_every": settings.get("steps", LONG["steps"]),
                 "eval_episodes": EPISODES * len(envs),
                 **model,
             },
