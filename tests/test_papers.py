@@ -100,6 +100,19 @@ def test_exit_codes_and_time_limits(tmp_path: Path) -> None:
     assert runner.ended(runner.palestra(["--version"], tmp_path / "log", 0.0)) == "stopped"
 
 
+def test_a_process_runs_several_commands(tmp_path: Path) -> None:
+    processes = module("processes")
+    assert processes.palestra(["--version"], tmp_path / "first", 60.0) == 0
+    (process,) = processes._idle
+    assert processes.palestra(["envs", "no-such-env"], tmp_path / "second", 60.0) == 2
+    assert processes._idle == [process]
+    assert "palestra" in (tmp_path / "first").read_text()
+    assert "no-such-env" in (tmp_path / "second").read_text()
+    process.kill()
+    assert processes.palestra(["--version"], tmp_path / "third", 60.0) == 0
+    assert processes._idle != [process]
+
+
 def test_a_model_that_was_trained_from_scratch_keeps_the_defaults_for_untrained_models(tmp_path: Path) -> None:
     runner, gem = module("runner"), module("gem")
     settings = runner.untrained_defaults({**gem.COMMON, **gem.GUESS, "gamma": 0.5}, str(tmp_path))

@@ -173,10 +173,11 @@ def draw(
         axis.tick_params(labelsize=7)
         if column == "success":
             axis.set_ylim(0.0, 1.02)
-        if len(lines) > 1:
-            axis.legend(fontsize=6)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
+    variants = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    if len(variants) > 1:
+        figure.legend(variants.values(), variants.keys(), loc="outside upper center", ncols=4, fontsize=7)
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(label, fontsize=9)
     figure.savefig(Path(DOCS / "images" / f"{name}.png"), dpi=120)
