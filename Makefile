@@ -83,6 +83,7 @@ bench: test-benchmarks
 	$(BIN)/python benchmarks/rollout.py
 	$(BIN)/python benchmarks/prompts.py
 	$(BIN)/python benchmarks/learner_memory.py --episodes 1
+	$(BIN)/python benchmarks/layouts.py
 	$(BIN)/python benchmarks/vector.py
 	$(BIN)/python benchmarks/tools.py
 	$(BIN)/python benchmarks/grading.py

@@ -24,6 +24,7 @@ from palestra.rollout.types import Trajectory
 
 Layout = Literal["padded", "rows", "flat"]
 
+LONG_SAMPLES = 600  # number of tokens from which attention without a mask is faster for small models, on average
 MIN_SAVED_TOKENS = 256  # a shared prefix is computed separately only if that saves at least this many tokens
 
 
@@ -156,6 +157,11 @@ def shared_prefix(samples: Sequence[TrainingSample]) -> int:
     # The common prefix of all lists equals that of the lexicographically smallest and largest lists.
     first, last = min(sample.ids for sample in samples), max(sample.ids for sample in samples)
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+
+
+def are_long(samples: Sequence[TrainingSample]) -> bool:
+    """Return whether samples have at least `LONG_SAMPLES` tokens on average, without the prefix that all share."""
+    return bool(samples) and sum(map(len, samples)) / len(samples) - shared_prefix(samples) >= LONG_SAMPLES
 
 
 def micro_batches(

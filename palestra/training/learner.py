@@ -90,7 +90,8 @@ class Learner:
     def micro_batches(self, samples: Sequence[TrainingSample], columns: Iterable[str] = ()) -> list[MicroBatch]:
         """Split samples into the same number of micro-batches in every process; `columns` names the filled columns."""
         options, device = self.config.optimizer, self.policy.device
-        layout = self.policy.layout(options.packing)
+        alone = self.distributed.size == 1  # several processes must use the same layout
+        layout = self.policy.layout(options.packing, samples if alone else ())
         budget = options.token_budget or self.policy.default_token_budget(layout)
         longest = max(map(len, samples), default=0)
         if longest > budget >= self._longest:  # warn once
@@ -103,7 +104,7 @@ class Learner:
         self._longest = max(self._longest, longest)
         # With FSDP, prefixes are not shared through a KV cache: FSDP frees a layer's weights after the forward pass,
         # but the keys and values of a shared prefix are used later. In the flat layout, the prefix is part of the row.
-        share = (self.policy.separate is None and self.distributed.size == 1) or layout == "flat"
+        share = (self.policy.separate is None and alone) or layout == "flat"
         batches = micro_batches(samples, budget, device, share_prefix=share, layout=layout)
         return batches + [blank(device, columns)] * (self.distributed.max(len(batches)) - len(batches))
 

@@ -9,7 +9,7 @@ are copied into it have the adapters merged. An engine with its own weights, suc
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +25,9 @@ from palestra.engines.local.transformers_runner import TransformersRunner
 from palestra.engines.model_folders import model_folder
 from palestra.engines.registry import get_engine
 from palestra.errors import BadValue
+from palestra.rollout.samples import TrainingSample
 from palestra.training import adapters, distributed, memory, packed_decoder
-from palestra.training.batch import Layout, MicroBatch
+from palestra.training.batch import Layout, MicroBatch, are_long
 from palestra.training.config import TrainConfig
 from palestra.training.critic import critic_body, critic_head
 from palestra.training.fused_ops import is_large, ops_for
@@ -93,10 +94,14 @@ class Policy(nn.Module):
         """The full transformers model that the engine samples from."""
         return self.model if self._sampler[0] is None else self._sampler[0]
 
-    def layout(self, packing: bool | None) -> Layout:
-        """Return the layout of micro-batches; by default (None), samples are packed for large supported models."""
+    def layout(self, packing: bool | None, samples: Sequence[TrainingSample] = ()) -> Layout:
+        """Return the layout of micro-batches of samples.
+
+        By default (None), the samples of a supported model are packed if the model is large or the samples are long:
+        attention then takes most of the time, and it is faster without a mask.
+        """
         if packing is None:
-            packing = self.unpackable is None and is_large(self.model)
+            return "flat" if self.unpackable is None and (is_large(self.model) or are_long(samples)) else "padded"
         if not packing:
             return "padded"
         return "flat" if self.device.type == "cuda" and self.unpackable is None else "rows"

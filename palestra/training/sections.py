@@ -328,7 +328,7 @@ class OptimizerConfig(Section):
     packing: bool | None = option(
         None,
         "Pack samples into one row instead of padding them; only models with standard attention support this "
-        "(default: yes on a GPU for Llama-family models with at least 50M parameters, no otherwise).",
+        "(default: for Llama-family models, on a GPU with at least 50M parameters, and if the samples are long).",
     )
     offload: bool = option(
         False,

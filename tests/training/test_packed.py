@@ -12,10 +12,11 @@ import transformers
 from torch import Tensor, nn
 
 from palestra.engines.default_model import default_model
-from palestra.rollout.samples import TrainingSample
+from palestra.rollout.samples import TrainingSample, to_batch
 from palestra.rollout.types import Trajectory
+from palestra.training import batch as micro
 from palestra.training import learner, memory, packed_attention, packed_decoder, token_logprobs
-from palestra.training.batch import micro_batches
+from palestra.training.batch import LONG_SAMPLES, micro_batches
 from palestra.training.fused_ops import ops_for
 from palestra.training.optim import Optimizer
 from palestra.training.policy import Policy
@@ -149,11 +150,35 @@ def test_a_flat_row_has_the_loss_and_gradient_of_padded_rows(
     assert (actual - expected).norm() <= 1e-4 * expected.norm()
 
 
-def test_rows_are_packed_on_a_cpu_only_if_requested() -> None:
+def test_rows_are_packed_on_a_cpu_if_requested_or_if_samples_are_long() -> None:
     model, tokenizer = default_model("0.1M")
     policy = Policy(model, tokenizer)
     assert policy.unpackable is None
     assert [policy.layout(packing) for packing in (None, True, False)] == ["padded", "rows", "padded"]
+    prefix = [1] * 5000
+    short, long = (
+        [TrainingSample.of_prompt([*prefix, 2, *[3] * (tokens - 1)]), TrainingSample.of_prompt([*prefix, 4])]
+        for tokens in (2 * LONG_SAMPLES - 4, 2 * LONG_SAMPLES - 3)  # `of_prompt` adds a token
+    )
+    assert [policy.layout(None, samples) for samples in ([], short, long)] == ["padded", "padded", "flat"]
+    assert policy.layout(False, long) == "padded"
+    policy.unpackable = "unsupported"
+    assert policy.layout(None, long) == "padded"
+
+
+def test_long_samples_are_trained_in_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    trajectories = batch(1, 4, prompt=70)
+
+    def trained(limit: int) -> tuple[set[micro.Layout], Tensor]:
+        monkeypatch.setattr(micro, "LONG_SAMPLES", limit)
+        learner = learner_of()
+        layouts = {each.layout for each in learner.micro_batches(to_batch(trajectories))}
+        reinforcement_step(learner, trajectories, 0)
+        return layouts, gradient(learner)
+
+    (padded, expected), (flat, actual) = trained(10_000), trained(1)
+    assert (padded, flat) == ({"padded"}, {"flat"})
+    assert (actual - expected).norm() <= 1e-4 * expected.norm()
 
 
 def test_a_large_model_that_cannot_be_packed_is_reported_once(
