@@ -49,6 +49,13 @@ def test_env_step_prints_a_table() -> None:
 
 
 @pytest.mark.slow
+def test_layouts_are_compared() -> None:
+    code, text = run("layouts.py", "--tokens", "20", "40", "--repeats", "1")
+    assert code == 0  # the target is about longer samples
+    assert text.count("ratio") == 2
+
+
+@pytest.mark.slow
 def test_rates_are_measured_and_compared_with_the_stated_ones() -> None:
     code, text = run("rates.py", "--ids", GUESS, "--seeds", "300", "--json")
     expert, random, echo, constant = json.loads(text)
