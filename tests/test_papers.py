@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import importlib
 import runpy
+import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -111,6 +112,33 @@ def test_a_process_runs_several_commands(tmp_path: Path) -> None:
     process.kill()
     assert processes.palestra(["--version"], tmp_path / "third", 60.0) == 0
     assert processes._idle != [process]
+
+
+INTERRUPTED = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import processes, runner
+
+def serve():
+    print("ended with", processes.palestra(["serve", "game:GuessTheNumber-v0-easy", "--port", "0"], log, 60.0))
+
+def interrupt():
+    while not log.exists() or not log.read_text():  # until the server has started
+        time.sleep(0.05)
+    raise KeyboardInterrupt
+
+log = Path(sys.argv[2])
+runner.run_jobs([serve, interrupt], 2)
+"""
+
+
+def test_an_interrupt_ends_the_running_commands(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", INTERRUPTED, str(PAPERS), str(tmp_path / "log")]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; the same command continues\n"
+    assert done.stdout == "ended with None\n"
 
 
 def test_a_model_that_was_trained_from_scratch_keeps_the_defaults_for_untrained_models(tmp_path: Path) -> None:

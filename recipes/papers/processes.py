@@ -17,6 +17,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
@@ -26,6 +27,7 @@ HERE = Path(__file__).parent
 _idle: list[Process] = []
 _all: set[Process] = set()
 _lock = threading.Lock()
+_ended = threading.Event()
 
 
 class Process:
@@ -46,27 +48,29 @@ class Process:
         commands, answers = self._process.stdin, self._process.stdout
         if commands is None or answers is None:
             raise RuntimeError("the process has no pipes")
-        commands.write(json.dumps({"arguments": list(arguments), "log": str(log)}).encode() + b"\n")
-        commands.flush()
+        with suppress(BrokenPipeError):  # the process has ended
+            commands.write(json.dumps({"arguments": list(arguments), "log": str(log)}).encode() + b"\n")
+            commands.flush()
         ready, _, _ = select.select([answers], [], [], max(0.0, seconds))
-        if not ready:
-            self.kill()
-            return None
-        line = answers.readline()
+        line = answers.readline() if ready else b""
         if line:
             return int(line)
-        self.kill()  # closes the pipes of a process that has ended
-        return self._process.returncode
+        self.kill()
+        return self._process.returncode if ready and not stopping() else None
 
     @property
     def running(self) -> bool:
         return self._process.poll() is None
 
-    def kill(self) -> None:
+    def end(self) -> None:
         """End the process and those that it started."""
-        if self.running:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def kill(self) -> None:
+        """End the process and close its pipes, which no other thread may use."""
+        self.end()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -75,6 +79,8 @@ class Process:
 def palestra(arguments: Sequence[str], log: Path, seconds: float) -> int | None:
     """Run a `palestra` command in an idle process; return its exit code, or None if it was stopped after `seconds`."""
     with _lock:
+        if stopping():
+            return None
         usable = [process for process in _idle if process.running]
         process = usable.pop() if usable else Process()
         _idle[:] = usable
@@ -88,10 +94,18 @@ def palestra(arguments: Sequence[str], log: Path, seconds: float) -> int | None:
     return code
 
 
+def stopping() -> bool:
+    """Return whether `end_all` was called."""
+    return _ended.is_set()
+
+
 @atexit.register
-def _kill_all() -> None:
-    for process in _all:
-        process.kill()
+def end_all() -> None:
+    """End all processes; the commands that they run count as stopped, and so do later ones."""
+    _ended.set()
+    with _lock:
+        for process in _all:
+            process.end()
 
 
 def serve(commands: SimpleQueue[bytes], answers: IO[bytes]) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
-from processes import palestra
+from processes import end_all, palestra, stopping
 
 from palestra.algorithms.registry import options_of
 from palestra.training.recipe import FLAT, from_mapping
@@ -281,10 +282,24 @@ def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Names
             return
         attempted |= {json.dumps(key_of(run, args)) for run in runs}
         starts = {str(start_model(run, args)): run for run in runs if run.start is not None}
-        with ThreadPoolExecutor(args.jobs) as pool:
-            jobs = [pool.submit(train_start, run, args, deadline) for run in starts.values()]
-            for job in [*jobs, *(pool.submit(run_one, run, args, deadline) for run in runs)]:
-                job.result()
+        jobs = [partial(train_start, run, args, deadline) for run in starts.values()]
+        run_jobs([*jobs, *(partial(run_one, run, args, deadline) for run in runs)], args.jobs)
+
+
+def run_jobs(jobs: Sequence[Callable[[], None]], count: int) -> None:
+    """Call functions, up to `count` at a time; after Ctrl-C or an error, end the processes that they use."""
+    with ThreadPoolExecutor(count) as pool:
+        futures = [pool.submit(job) for job in jobs]
+        try:
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
+                future.result()
+        except KeyboardInterrupt:
+            print("interrupted; the same command continues", file=sys.stderr)
+            sys.exit(130)
+        finally:
+            if not all(future.done() for future in futures):
+                pool.shutdown(wait=False, cancel_futures=True)
+                end_all()
 
 
 def _selected(run: Run, args: argparse.Namespace) -> bool:
@@ -320,7 +335,7 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
     if run.start is not None:
         train_start(run, args, deadline)
         settings = untrained_defaults(settings, str(start_model(run, args)))
-    if deadline - time.monotonic() < MINIMUM_SECONDS:
+    if deadline - time.monotonic() < MINIMUM_SECONDS or stopping():
         return
     began = time.monotonic()
     outcome = ended(train(settings, folder, deadline - began))

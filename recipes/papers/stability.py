@@ -15,11 +15,12 @@ import argparse
 import json
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner import DOCS, HERE, LARGE_BATCHES, append, digest, ended, given, results, train, write_section
+from processes import stopping
+from runner import DOCS, HERE, LARGE_BATCHES, append, digest, ended, given, results, run_jobs, train, write_section
 
 from palestra.training.reporting.metrics import read
 
@@ -85,7 +86,7 @@ def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> 
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
         return
     left = deadline - time.monotonic()
-    if left < 20:
+    if left < 20 or stopping():
         return
     folder = args.out / f"{args.label}-{game}-{seed}-{key['settings']}".replace(" ", "-").replace(",", "")
     started = time.monotonic()
@@ -271,9 +272,7 @@ def main() -> None:
         return
     deadline = time.monotonic() + 60 * args.minutes
     runs = args.runs or [(game, seed) for seed in args.seeds for game in args.games]
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for job in [pool.submit(run_one, game, seed, args, deadline) for game, seed in runs]:
-            job.result()
+    run_jobs([partial(run_one, game, seed, args, deadline) for game, seed in runs], args.jobs)
 
 
 if __name__ == "__main__":
