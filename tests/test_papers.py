@@ -165,7 +165,7 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(runner, "palestra", palestra)
     sizes = {"steps": 1, "episodes": 8, "warm_start": 16, "eval_episodes": 8, "concurrency": 8, "max_tokens": 8}
-    first = runner.Run(
+    first = module("plan").Run(
         question="test",
         task="guess",
         variant="first",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from plan import Question, Row, Run, from_warm_start
 from report import (
     before,
     by_task_and_variant,
@@ -26,7 +27,7 @@ from report import (
     listing,
     section,
 )
-from runner import Question, Row, Run, from_warm_start, main
+from runner import main
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
 LONG: dict[str, Any] = {**COMMON, "episodes": 128, "eval_every": 10}  # for tasks with long episodes

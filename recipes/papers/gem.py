@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from plan import Question, Row, Run, from_warm_start
 from report import by_task_and_variant, by_variant, draw, evaluated, final, last_of, listing, matrix, section
-from runner import Question, Row, Run, from_warm_start, main
+from runner import main
 
 COMMON: dict[str, Any] = {"model": "default:0.1M", "steps": 30, "eval_every": 5, "eval_episodes": 256}
 COMPARED: dict[str, Any] = {**COMMON, "episodes": 256, "eval_every": 10}  # for questions with many runs

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from iqm import Scores, interval, iqm
-from runner import DOCS, Row
+from plan import Row
+from runner import DOCS
 
 Metric = Callable[[Row], float | None]
 BANDS = 4  # maximum number of variants whose intervals are drawn as bands

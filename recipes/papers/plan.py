@@ -1,0 +1,77 @@
+"""Descriptions of the papers' questions and of the training runs that answer them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+Row = dict[str, Any]  # result of a run in a data file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A training run: its place in the tables, its settings, and the evaluations of its model after training."""
+
+    question: str
+    task: str
+    variant: str
+    seed: int
+    settings: Mapping[str, Any]  # settings for `palestra train`, without seed, folder and hardware
+    evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> flags for `palestra eval`
+    start: Run | None = None  # run whose model is trained further
+    start_step: int | None = None  # number of its checkpoint (0: after the warm start); None: its last model
+
+    @property
+    def model(self) -> str:
+        return str(self.start.model if self.start else self.settings["model"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question: the runs that answer it, given the results so far, and the text for the documentation."""
+
+    plan: Callable[[Sequence[int], Mapping[str, Any], Sequence[Row]], list[Run]]  # seeds, model setting, results
+    report: Callable[[Sequence[Row]], str]
+    seeds: Sequence[int] = tuple(range(11, 19))
+
+
+def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
+    """Return a run that trains on a scripted player's episodes, and whose checkpoint 0 several variants can start from.
+
+    It has one small step of RL, which is not used.
+    """
+    return Run(
+        question="warm start",
+        task=task,
+        variant="warm start",
+        seed=seed,
+        settings={**settings, "steps": 1, "episodes": 16, "eval_episodes": 16},
+    )
+
+
+def from_warm_start(
+    question: str,
+    task: str,
+    variant: str,
+    seed: int,
+    base: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    evaluations: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> Run:
+    """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
+
+    A pretrained model has no warm start.
+    """
+    untrained = str(base["model"]).startswith("default:")
+    return Run(
+        question=question,
+        task=task,
+        variant=variant,
+        seed=seed,
+        settings={**base, **settings},
+        evaluations=evaluations,
+        start=warm_start(base, task=task, seed=seed) if untrained else None,
+        start_step=0,
+    )
