@@ -40,7 +40,7 @@ def command(question: str) -> str:
 # Success before and after RL by task, and gain by kind of feedback
 
 
-EXPERT: dict[str, Any] = {"warm_player": "expert", "warm_start": 500}  # a random player hardly ever solves these tasks
+EXPERT: dict[str, Any] = {"warm_player": "expert", "warm_start": 2000}  # a random player hardly ever solves these tasks
 EPISODES = 32  # per task and evaluation
 SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # the paper's tasks, kind of feedback and settings
     "BabyAI": (
