@@ -267,6 +267,23 @@ def test_tables_contain_the_latest_finished_runs(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "images" / "figure.png").stat().st_size > 0
 
 
+def test_success_before_and_after_rl_by_task() -> None:
+    runner, agentgym = module("runner"), module("agentgym")
+    envs = agentgym.SCENARIOS["TextCraft"][0]
+    evaluations = [
+        {"step": step, "eval_turns_per_episode": 3.0, "eval_success": 0.5}
+        | {f"eval_success/{env}": rate + 0.1 * i for i, env in enumerate(envs)}
+        for step, rate in [(-1, 0.2), (29, 0.6)]
+    ]
+    row = {"question": "tasks", "model": "default:0.1M", "task": "TextCraft", "variant": "rebn", "seed": 1}
+    row |= {"settings": "a", "set": [], "ended": "finished", "curve": runner.curve(evaluations, 8), "final": 0.5}
+    lines = agentgym.tasks_report([row]).splitlines()
+    assert lines[2] == "| TextCraft: textcraft:Depth1-v0 | 20.0% | 60.0% | +40.0% | 1 |"
+    assert lines[5] == "| TextCraft: textcraft:Depth4-v0 | 50.0% | 90.0% | +40.0% | 1 |"
+    assert len(lines) == 6
+    assert agentgym.feedback_report([row]).splitlines()[2:] == ["| world with rules | 50.0% | 50.0% | +0.0% | 1 |"]
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, report = module("runner"), module("report")
