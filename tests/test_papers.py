@@ -187,6 +187,18 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
     check_release_file(runner.folder_of(first, args), tmp_path / "dist")
 
 
+def test_a_failed_warm_start_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, gem, plan = module("runner"), module("gem"), module("plan")
+    monkeypatch.setattr(runner, "palestra", lambda *_: 3)
+    base = {**gem.COMMON, **gem.GUESS}
+    runs = [plan.from_warm_start("test", "guess", name, 1, base, {"gamma": float(name)}) for name in ("1", "0.9")]
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "test.jsonl")]
+    args = runner.parser_of("", "test", ["test"]).parse_args(["test", *folders])
+    runner.execute(lambda rows: runs, args)
+    rows = runner.results(args.results)
+    assert [(row["variant"], row["ended"]) for row in rows] == [("warm start", "failed with exit code 3")]
+
+
 def test_finished_runs_are_recognized_after_options_were_added() -> None:
     """If this fails because of a new option, add it to `ADDED` in palestra/training/resume.py.
 

@@ -172,7 +172,8 @@ class Tools(Wrapper):
 
         After the first call, the expert answers.
         """
-        code = None if self._used or self._spent or "python" not in (self._by_name or {}) else self.env.expert_code()
+        callable_by_tag = self._by_name is not None and "python" in self._tags
+        code = self.env.expert_code() if callable_by_tag and not self._used and not self._spent else None
         return self.env.expert_action() if code is None else f"<python>{code}</python>"
 
     def can_read(self, action: str) -> bool:

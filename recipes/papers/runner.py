@@ -38,6 +38,7 @@ MINIMUM_SECONDS = 20.0  # a run is not started if less time is left
 
 _file = Lock()
 _starts: defaultdict[str, Lock] = defaultdict(Lock)
+_tried: set[str] = set()  # models whose runs were started by this command
 
 
 # Settings
@@ -251,10 +252,11 @@ def start_model(run: Run, args: argparse.Namespace) -> Path:
 
 
 def train_start(run: Run, args: argparse.Namespace, deadline: float) -> None:
-    """Execute the run from whose model `run` starts, unless that model exists."""
-    model = start_model(run, args)
-    with _starts[str(model)]:
-        if run.start is not None and not (model / "config.json").exists():
+    """Execute the run from whose model `run` starts, once, unless that model exists."""
+    model = str(start_model(run, args))
+    with _starts[model]:
+        if run.start is not None and model not in _tried and not Path(model, "config.json").exists():
+            _tried.add(model)
             run_one(run.start, args, deadline)
 
 
@@ -265,7 +267,10 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
     settings = {**run.settings, "store": args.store, **given(args), **hardware(args), "seed": run.seed}
     if run.start is not None:
         train_start(run, args, deadline)
-        settings = untrained_defaults(settings, str(start_model(run, args)))
+        model = start_model(run, args)
+        if not (model / "config.json").exists():
+            return  # the data file contains the result of the other run
+        settings = untrained_defaults(settings, str(model))
     if deadline - time.monotonic() < MINIMUM_SECONDS or stopping():
         return
     began = time.monotonic()
@@ -342,7 +347,7 @@ def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse
     parser.add_argument("--minutes", type=float, default=600.0, help="Stop all runs after this time (default: 600).")
     parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
     parser.add_argument(
-        "--workers", type=int, default=2, help="Processes per run that play episodes, with --gpu (default: 2)."
+        "--workers", type=int, default=0, help="More processes per run that play episodes, with --gpu (default: 0)."
     )
     parser.add_argument(
         "--store", action="store_true", help="Store the trajectories of every step, for `make release-checkpoints`."

@@ -32,6 +32,11 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
+def python(code: str) -> str:
+    """Return the code; this tool has no tag."""
+    return code
+
+
 class Counter(Tool):
     """Count up, from 1 in every episode."""
 
@@ -180,6 +185,7 @@ def test_the_expert_calls_python_once_if_it_can_write_a_program() -> None:
     for other in (
         palestra.make("math:Arithmetic-v0-easy", tools=["python"], max_tool_calls=0),
         palestra.make("math:Arithmetic-v0-easy", tools=[add]),
+        palestra.make("math:Arithmetic-v0-easy", tools=[python]),
         palestra.make("math:Arithmetic-v0-easy"),
     ):
         other.reset(seed=1)
