@@ -55,6 +55,10 @@ class SubEnv(Env):
         action: str | None = self._call_env("expert_action")
         return action
 
+    def expert_code(self) -> str | None:
+        code: str | None = self._call_env("expert_code")
+        return code
+
     def example_action(self) -> str:
         return str(self._call_env("example_action"))
 

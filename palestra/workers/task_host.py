@@ -61,6 +61,9 @@ class TaskHost(Env):
     def expert_action(self) -> str | None:
         return self.running.expert_action()
 
+    def expert_code(self) -> str | None:
+        return self.running.expert_code()
+
     def example_action(self) -> str:
         return self.running.example_action()
 
