@@ -68,13 +68,13 @@ def test_statistics_follow_shifts_and_scales(scores: dict[str, list[float]], shi
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_all_settings_of_a_script_are_valid(script: str) -> None:
-    runner = module("runner")
+    flags_of = module("settings").flags_of
     for question in module(script).QUESTIONS.values():
         for model in ({}, {"model": "org/pretrained"}):
             for run in question.plan(question.seeds[:1], model, []):
                 for one in filter(None, (run, run.start)):
                     from_mapping(one.settings)
-                    assert "--out" not in runner.flags_of(one.settings)
+                    assert "--out" not in flags_of(one.settings)
         assert len(set(question.seeds)) >= 8
 
 
@@ -94,11 +94,11 @@ def test_algorithms_are_run_with_the_best_rate_of_the_grid() -> None:
 
 
 def test_exit_codes_and_time_limits(tmp_path: Path) -> None:
-    runner = module("runner")
+    runner, ended = module("runner"), module("files").ended
     assert runner.palestra(["--version"], tmp_path / "log", 60.0) == 0
     assert "palestra" in (tmp_path / "log").read_text()
-    assert runner.ended(runner.palestra(["no-such-command"], tmp_path / "log", 60.0)) == "failed with exit code 2"
-    assert runner.ended(runner.palestra(["--version"], tmp_path / "log", 0.0)) == "stopped"
+    assert ended(runner.palestra(["no-such-command"], tmp_path / "log", 60.0)) == "failed with exit code 2"
+    assert ended(runner.palestra(["--version"], tmp_path / "log", 0.0)) == "stopped"
 
 
 def test_a_process_runs_several_commands(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_an_interrupt_ends_the_running_commands(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_trained_from_scratch_keeps_the_defaults_for_untrained_models(tmp_path: Path) -> None:
-    runner, gem = module("runner"), module("gem")
-    settings = runner.untrained_defaults({**gem.COMMON, **gem.GUESS, "gamma": 0.5}, str(tmp_path))
+    gem = module("gem")
+    settings = module("settings").untrained_defaults({**gem.COMMON, **gem.GUESS, "gamma": 0.5}, str(tmp_path))
     wanted, config = from_mapping({**gem.COMMON, **gem.GUESS, "gamma": 0.5}), from_mapping(settings)
     assert config.model.name == str(tmp_path)
     assert config.optimizer == wanted.optimizer
@@ -179,7 +179,7 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
     for _ in range(2):
         runner.execute(lambda rows: [first], args)
     assert commands == ["train", "eval"]
-    rows = runner.results(args.results)
+    rows = module("files").results(args.results)
     assert [(row["variant"], row["ended"], row["steps"]) for row in rows] == [("first", "finished", 1)]
     assert rows[0]["curve"]["step"] == [0, 1]
     assert 0 <= rows[0]["evaluations"]["again"]["pass@2"] <= 1
@@ -195,7 +195,7 @@ def test_a_failed_warm_start_is_tried_once(tmp_path: Path, monkeypatch: pytest.M
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "test.jsonl")]
     args = runner.parser_of("", "test", ["test"]).parse_args(["test", *folders])
     runner.execute(lambda rows: runs, args)
-    rows = runner.results(args.results)
+    rows = module("files").results(args.results)
     assert [(row["variant"], row["ended"]) for row in rows] == [("warm start", "failed with exit code 3")]
 
 
@@ -204,12 +204,12 @@ def test_finished_runs_are_recognized_after_options_were_added() -> None:
 
     If a default has changed, repeat the runs.
     """
-    gem, runner = module("gem"), module("runner")
+    gem, runner, files, settings = map(module, ("gem", "runner", "files", "settings"))
     question = gem.QUESTIONS["discount"]
     args = runner.parser_of("", "gem", list(gem.QUESTIONS)).parse_args([])
-    rows = runner.results(args.results)
+    rows = files.results(args.results)
     runs = question.plan(question.seeds, {}, rows)
-    missing = [run.variant for run in runs if not runner.finished(rows, runner.key_of(run, args))]
+    missing = [run.variant for run in runs if not files.finished(rows, settings.key_of(run, args))]
     assert len(runs) == 24
     assert missing == []
 
@@ -280,7 +280,7 @@ def test_tables_contain_the_latest_finished_runs(tmp_path: Path, monkeypatch: py
 
 
 def test_success_before_and_after_rl_by_task() -> None:
-    runner, agentgym = module("runner"), module("agentgym")
+    agentgym, files = module("agentgym"), module("files")
     envs = agentgym.SCENARIOS["TextCraft"][0]
     evaluations = [
         {"step": step, "eval_turns_per_episode": 3.0, "eval_success": 0.5}
@@ -288,7 +288,7 @@ def test_success_before_and_after_rl_by_task() -> None:
         for step, rate in [(-1, 0.2), (29, 0.6)]
     ]
     row = {"question": "tasks", "model": "default:0.1M", "task": "TextCraft", "variant": "rebn", "seed": 1}
-    row |= {"settings": "a", "set": [], "ended": "finished", "curve": runner.curve(evaluations, 8), "final": 0.5}
+    row |= {"settings": "a", "set": [], "ended": "finished", "curve": files.curve(evaluations, 8), "final": 0.5}
     lines = agentgym.tasks_report([row]).splitlines()
     assert lines[2] == "| TextCraft: textcraft:Depth1-v0 | 20.0% | 60.0% | +40.0% | 1 |"
     assert lines[5] == "| TextCraft: textcraft:Depth4-v0 | 50.0% | 90.0% | +40.0% | 1 |"
@@ -298,25 +298,25 @@ def test_success_before_and_after_rl_by_task() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, report = module("runner"), module("report")
+    files, report = module("files"), module("report")
     (tmp_path / "images").mkdir()
     monkeypatch.setattr(report, "DOCS", tmp_path)
     page = tmp_path / "papers.md"
-    written = (runner.DOCS / "papers.md").read_text()
+    written = (files.DOCS / "papers.md").read_text()
     page.write_text(written)
-    rows = runner.results(PAPERS / "results" / f"{script}.jsonl")
+    rows = files.results(PAPERS / "results" / f"{script}.jsonl")
     for name, question in module(script).QUESTIONS.items():
-        runner.write_section(page, f"{script} {name}", question.report(rows))
+        files.write_section(page, f"{script} {name}", question.report(rows))
     assert page.read_text() == written, f"run: python recipes/papers/{script}.py --table"
 
 
 def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_path: Path) -> None:
-    stability, runner = module("stability"), module("runner")
-    rows = runner.results(stability.RESULTS)
+    stability, files = module("stability"), module("files")
+    rows = files.results(stability.RESULTS)
     assert rows
     page = tmp_path / "experiments.md"
     page.write_text(stability.PAGE.read_text())
-    runner.write_section(page, "stability", stability.tables(rows))
+    files.write_section(page, "stability", stability.tables(rows))
     assert page.read_text() == stability.PAGE.read_text(), "run: python recipes/papers/stability.py --table"
     for game in stability.GAMES:
         config = from_mapping(stability.settings_of(game, 101, workers=None, given={}))

@@ -24,7 +24,8 @@ from palestra.rollout.types import Trajectory
 
 Layout = Literal["padded", "rows", "flat"]
 
-LONG_SAMPLES = 600  # number of tokens from which attention without a mask is faster for small models, on average
+# Number of tokens from which attention without a mask is faster for small models, by type of device.
+LONG_SAMPLES = {"cpu": 600, "cuda": 150}
 MIN_SAVED_TOKENS = 256  # a shared prefix is computed separately only if that saves at least this many tokens
 
 
@@ -159,9 +160,10 @@ def shared_prefix(samples: Sequence[TrainingSample]) -> int:
     return next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
 
 
-def are_long(samples: Sequence[TrainingSample]) -> bool:
+def are_long(samples: Sequence[TrainingSample], device: torch.device) -> bool:
     """Return whether samples have at least `LONG_SAMPLES` tokens on average, without the prefix that all share."""
-    return bool(samples) and sum(map(len, samples)) / len(samples) - shared_prefix(samples) >= LONG_SAMPLES
+    limit = LONG_SAMPLES.get(device.type, LONG_SAMPLES["cpu"])
+    return bool(samples) and sum(map(len, samples)) / len(samples) - shared_prefix(samples) >= limit
 
 
 def micro_batches(

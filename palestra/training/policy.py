@@ -101,7 +101,8 @@ class Policy(nn.Module):
         attention then takes most of the time, and it is faster without a mask.
         """
         if packing is None:
-            return "flat" if self.unpackable is None and (is_large(self.model) or are_long(samples)) else "padded"
+            long = is_large(self.model) or are_long(samples, self.device)
+            return "flat" if self.unpackable is None and long else "padded"
         if not packing:
             return "padded"
         return "flat" if self.device.type == "cuda" and self.unpackable is None else "rows"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from files import DOCS
 from iqm import Scores, interval, iqm
 from plan import Row
-from runner import DOCS
 
 Metric = Callable[[Row], float | None]
 BANDS = 4  # maximum number of variants whose intervals are drawn as bands

@@ -8,7 +8,6 @@ well.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 import time
@@ -20,115 +19,21 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from files import DOCS, HERE, append, curve, ended, finished, results, write_section
 from plan import Question, Row, Run
 from processes import end_all, palestra, stopping
+from settings import flags_of, given, hardware, key_of, untrained_defaults
 
-from palestra.algorithms.registry import options_of
-from palestra.training.recipe import FLAT, from_mapping
+from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import read
-from palestra.training.resume import ADDED
 
-HERE = Path(__file__).parent
-DOCS = HERE.parents[1] / "docs"
-LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
-SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch in all runs that share a GPU
-REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
-PHASES = ("seconds_sampling", "seconds_waiting", "seconds_learning")
 MINIMUM_SECONDS = 20.0  # a run is not started if less time is left
 
-_file = Lock()
 _starts: defaultdict[str, Lock] = defaultdict(Lock)
 _tried: set[str] = set()  # models whose runs were started by this command
 
 
-# Settings
-
-
-def digest(settings: Mapping[str, Any]) -> str:
-    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware.
-
-    A setting that older runs do not have is omitted if it has the value of these runs, so that their hashes stay valid.
-    """
-    tables = from_mapping(settings).to_dict()
-    for name in ("seed", "out", "device", "threads", "keep"):
-        tables["run"].pop(name)
-    tables["sampling"].pop("rollout_workers")
-    for (table, name), earlier in ADDED.items():
-        if tables[table][name] == earlier:
-            del tables[table][name]
-    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def hardware(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings that depend on the machine."""
-    if not args.gpu:
-        return {"device": "cpu", "threads": 1}
-    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // args.jobs)
-    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers}
-
-
-def value(text: str) -> Any:
-    """Return the value of a setting that was given as text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def given(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings in `--set NAME=VALUE`."""
-    return {name: value(text) for name, _, text in (item.partition("=") for item in args.set)}
-
-
-def key_of(run: Run, args: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields by which a run is found in the data file."""
-    settings = {**run.settings, **given(args)}
-    start = {} if run.start is None else {"start": key_of(run.start, args)["settings"]}
-    text = json.dumps([digest({**settings, "store": False}), start, dict(run.evaluations)], sort_keys=True)
-    return {
-        "question": run.question,
-        "task": run.task,
-        "variant": run.variant,
-        "seed": run.seed,
-        "model": run.model,
-        "settings": hashlib.sha256(text.encode()).hexdigest()[:12],
-    }
-
-
-def untrained_defaults(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
-    """Return `settings` for `model`, with the defaults for an untrained model.
-
-    The model is the result of a run that started from an untrained model, but `palestra train` has other defaults for
-    every model that it loads from a folder.
-    """
-    wanted = from_mapping({**settings, "model": "default:0.1M"}).to_dict()
-    loaded = from_mapping({**settings, "model": model}).to_dict()
-    places = {name: place for name, place in FLAT.items() if place[0] in ("sampling", "optimizer")}
-    places |= {name: ("algorithm", name) for name in options_of(wanted["algorithm"]["name"])}
-    changed = {
-        name: wanted[section][option]
-        for name, (section, option) in places.items()
-        if wanted[section].get(option) not in (None, loaded[section].get(option))
-    }
-    return {**changed, **settings, "model": model, "warm_start": 0}
-
-
 # Processes
-
-
-def flags_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return the flags of `palestra train` for settings."""
-    flags: list[str] = []
-    for name, setting in settings.items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(setting, bool):
-            flags.append(flag if setting else flag.replace("--", "--no-", 1))
-        elif isinstance(setting, list | tuple):
-            items = [str(item) for item in setting]
-            flags += [part for item in items for part in (flag, item)] if name in REPEATABLE else [flag, *items]
-        else:
-            flags += [flag, json.dumps(setting) if isinstance(setting, dict) else str(setting)]
-    return flags
 
 
 def train(settings: Mapping[str, Any], folder: Path, seconds: float) -> int | None:
@@ -151,52 +56,6 @@ def evaluate(folder: Path, name: str, flags: Mapping[str, Any], gpu: bool, secon
     (row,) = json.loads((out / "summary.json").read_text())["table"]["envs"]
     rates = {name: row[name] for name in ("success", "turns") if name in row}
     return {**rates, **{name: rate for name, rate in row.items() if name.startswith("pass")}}
-
-
-def ended(code: int | None) -> str:
-    """Return the text in the data file for an exit code of `train`."""
-    return "stopped" if code is None else "finished" if code == 0 else f"failed with exit code {code}"
-
-
-# Data files
-
-
-def results(path: Path) -> list[Row]:
-    """Return the results of all runs so far."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Append a result to a data file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with _file, path.open("a") as file:
-        file.write(json.dumps(row) + "\n")
-
-
-def curve(rows: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[float]]:
-    """Return the evaluations of a run by column; `tokens` (sampled) and `seconds` are totals without evaluations."""
-    columns: dict[str, list[float]] = defaultdict(list)
-    tokens = seconds = entropy = 0.0
-    for row in rows:
-        tokens += episodes * row.get("tokens_per_episode", 0.0)
-        seconds += sum(row.get(phase, 0.0) for phase in PHASES)
-        entropy = row.get("entropy", entropy)
-        if "eval_success" in row:
-            columns["step"].append(row["step"] + 1)
-            columns["success"].append(round(row["eval_success"], 4))
-            columns["turns"].append(round(row["eval_turns_per_episode"], 3))
-            columns["tokens"].append(round(tokens))
-            columns["seconds"].append(round(seconds, 1))
-            columns["entropy"].append(round(entropy, 4))
-            for name in row:
-                if name.startswith("eval_success/"):  # one column per environment, if there are several
-                    columns[name.removeprefix("eval_")].append(round(row[name], 4))
-    return dict(columns)
-
-
-def finished(rows: Sequence[Row], key: Mapping[str, Any]) -> bool:
-    """Return whether a run with these fields has finished; runs that failed or were stopped are repeated."""
-    return any(row["ended"] == "finished" and all(row[name] == key[name] for name in key) for row in rows)
 
 
 # Execution
@@ -320,17 +179,6 @@ def main(description: str, name: str, questions: Mapping[str, Question]) -> None
                 print(f"{key}: {run.task}, {run.variant}, {run.model}, seed {run.seed}: {state}")
         else:
             execute(plan, args)
-
-
-def write_section(path: Path, name: str, text: str) -> None:
-    """Replace the text between the markers `<!-- name: start -->` and `<!-- name: end -->` on a page."""
-    start, end = f"<!-- {name}: start -->\n", f"<!-- {name}: end -->"
-    page = path.read_text()
-    if start not in page or end not in page:
-        raise ValueError(f"{path} has no markers for {name!r}")
-    head, _, rest = page.partition(start)
-    _, _, tail = rest.partition(end)
-    path.write_text(f"{head}{start}\n{text}\n\n{end}{tail}")
 
 
 def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse.ArgumentParser:

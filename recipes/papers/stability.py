@@ -19,8 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from files import DOCS, HERE, append, ended, results, write_section
 from processes import stopping
-from runner import DOCS, HERE, LARGE_BATCHES, append, digest, ended, given, results, run_jobs, train, write_section
+from runner import run_jobs, train
+from settings import LARGE_BATCHES, digest, given
 
 from palestra.training.reporting.metrics import read
 

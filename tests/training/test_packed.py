@@ -158,7 +158,7 @@ def test_rows_are_packed_on_a_cpu_if_requested_or_if_samples_are_long() -> None:
     prefix = [1] * 5000
     short, long = (
         [TrainingSample.of_prompt([*prefix, 2, *[3] * (tokens - 1)]), TrainingSample.of_prompt([*prefix, 4])]
-        for tokens in (2 * LONG_SAMPLES - 4, 2 * LONG_SAMPLES - 3)  # `of_prompt` adds a token
+        for tokens in (2 * LONG_SAMPLES["cpu"] - 4, 2 * LONG_SAMPLES["cpu"] - 3)  # `of_prompt` adds a token
     )
     assert [policy.layout(None, samples) for samples in ([], short, long)] == ["padded", "padded", "flat"]
     assert policy.layout(False, long) == "padded"
@@ -170,7 +170,7 @@ def test_long_samples_are_trained_in_one_row(monkeypatch: pytest.MonkeyPatch) ->
     trajectories = batch(1, 4, prompt=70)
 
     def trained(limit: int) -> tuple[set[micro.Layout], Tensor]:
-        monkeypatch.setattr(micro, "LONG_SAMPLES", limit)
+        monkeypatch.setattr(micro, "LONG_SAMPLES", {"cpu": limit})
         learner = learner_of()
         layouts = {each.layout for each in learner.micro_batches(to_batch(trajectories))}
         reinforcement_step(learner, trajectories, 0)

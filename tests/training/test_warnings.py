@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 import torch
 
+import palestra
 from palestra.algorithms.hooks import register_reward_hook
+from palestra.core import Env
 from palestra.rollout.types import Trajectory
+from palestra.spec import check_split
 from palestra.training import train
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting.warnings import Warnings
@@ -33,6 +36,31 @@ register_reward_hook("test-long-replies", long_replies)
 register_reward_hook("test-invalid-actions", invalid_actions)
 
 FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "kl_backtrack": 0.0, "max_kl": 0.0}
+
+
+class Capitals(Env):
+    """Env with 24 questions, whose answers can only be memorized."""
+
+    reward_range = (0.0, 1.0)
+    filters_tasks = True
+
+    def __init__(self, *, split: str | None = None) -> None:
+        self.split = check_split(split)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        self.start_episode(seed)
+        self.number = self.sample_task(lambda: self.rng.randrange(24), key=int)
+        return f"Question {self.number}", {"seed": self.seed, "task_id": self.task_id}
+
+    def step(self, action: str) -> Any:
+        right = action == "ABCD"[self.number * 7 % 13 % 4]
+        return "The end.", float(right), True, False, {"success": right}
+
+    def example_action(self) -> str:
+        return "A"
+
+    def sample_random_action(self) -> str:
+        return self.player_rng.choice("ABCD")
 
 
 @pytest.mark.slow
@@ -82,3 +110,17 @@ def test_healthy_runs_have_no_warnings() -> None:
             row = dict(zip(run, values, strict=True))
             rows.append({"step": step, **{key: value for key, value in row.items() if value is not None}})
             assert warnings.check(rows) == [], (name, step)
+
+
+@pytest.mark.slow
+def test_memorized_training_tasks_are_reported(tmp_path: Path) -> None:
+    """A model that learned the answers of the training tasks does not know those of the others."""
+    settings = {"env": "test:Capitals-v0", "model": "default:0.1M", "warm_start": 300, "steps": 28, "eval_every": 4}
+    small = {"episodes": 64, "eval_episodes": 64, "max_tokens": 4, "seed": 1, "threads": 1, "store": False}
+    lines: list[str] = []
+    palestra.register("test:Capitals-v0", Capitals, splits=("train", "test"), reward_range=(0.0, 1.0))
+    try:
+        train(from_mapping({**settings, **small, "out": str(tmp_path)}), log=lines.append)
+    finally:
+        palestra.unregister("test:Capitals-v0")
+    assert sum("memorizes its training tasks" in line for line in lines) == 1, lines

@@ -20,6 +20,7 @@ MORE_INVALID = 0.2  # increase of the fraction of invalid actions
 LONGER = 1.5  # factor by which replies grow
 LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies
 MAX_KL = 1.0  # KL per token of a step, in nats
+MEMORIZED = 0.1  # distance between the intervals of the success rates in training and in evaluation
 
 
 class Warnings:
@@ -38,6 +39,7 @@ class Warnings:
             "format": self._lost_format,
             "length": self._longer_replies,
             "kl": self._kl_spikes,
+            "memory": self._memorization,
         }
         trained = [row for row in rows if row["step"] >= 0]
         messages = {
@@ -110,6 +112,21 @@ class Warnings:
         if limited >= MIN_EVENTS and not learns:  # close to a solution, the adaptive limits are small
             return f"the KL limit --kl-backtrack was exceeded in {limited} of the last {len(recent)} steps. {advice}"
         return None
+
+    def _memorization(self, rows: Sequence[Row]) -> str | None:
+        """Compare training and evaluation after the last two evaluations, if both have the same environments."""
+        evaluated = [row for row in rows if "success_low" in row and "eval_success_high" in row][-2:]
+        different = self._config.eval.env or self._config.eval.kwargs or self._config.env.curriculum
+        if different or len(evaluated) < 2 or rows[-1] is not evaluated[-1]:
+            return None
+        if any(row["success_low"] < row["eval_success_high"] + MEMORIZED for row in evaluated):
+            return None
+        row = evaluated[-1]
+        return (
+            f"{row['success']:.0%} of the training episodes succeed, but only {row['eval_success']:.0%} of those in "
+            "the evaluation: the model memorizes its training tasks. Train on more tasks or environments, or start "
+            "from a pretrained model"
+        )
 
 
 def _change(rows: Sequence[Row], key: str) -> tuple[float, float] | None:

@@ -1,0 +1,103 @@
+"""Settings of the runs: defaults, hardware, hashes by which finished runs are found, and command-line flags."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from plan import Run
+
+from palestra.algorithms.registry import options_of
+from palestra.training.recipe import FLAT, from_mapping
+from palestra.training.resume import ADDED
+
+LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
+SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch in all runs that share a GPU
+REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Return a hash of the resolved settings, defaults included, without seed, folder and hardware.
+
+    A setting that older runs do not have is omitted if it has the value of these runs, so that their hashes stay valid.
+    """
+    tables = from_mapping(settings).to_dict()
+    for name in ("seed", "out", "device", "threads", "keep"):
+        tables["run"].pop(name)
+    tables["sampling"].pop("rollout_workers")
+    for (table, name), earlier in ADDED.items():
+        if tables[table][name] == earlier:
+            del tables[table][name]
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def hardware(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that depend on the machine."""
+    if not args.gpu:
+        return {"device": "cpu", "threads": 1}
+    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // args.jobs)
+    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers}
+
+
+def value(text: str) -> Any:
+    """Return the value of a setting that was given as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings in `--set NAME=VALUE`."""
+    return {name: value(text) for name, _, text in (item.partition("=") for item in args.set)}
+
+
+def key_of(run: Run, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields by which a run is found in the data file."""
+    settings = {**run.settings, **given(args)}
+    start = {} if run.start is None else {"start": key_of(run.start, args)["settings"]}
+    text = json.dumps([digest({**settings, "store": False}), start, dict(run.evaluations)], sort_keys=True)
+    return {
+        "question": run.question,
+        "task": run.task,
+        "variant": run.variant,
+        "seed": run.seed,
+        "model": run.model,
+        "settings": hashlib.sha256(text.encode()).hexdigest()[:12],
+    }
+
+
+def untrained_defaults(settings: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return `settings` for `model`, with the defaults for an untrained model.
+
+    The model is the result of a run that started from an untrained model, but `palestra train` has other defaults for
+    every model that it loads from a folder.
+    """
+    wanted = from_mapping({**settings, "model": "default:0.1M"}).to_dict()
+    loaded = from_mapping({**settings, "model": model}).to_dict()
+    places = {name: place for name, place in FLAT.items() if place[0] in ("sampling", "optimizer")}
+    places |= {name: ("algorithm", name) for name in options_of(wanted["algorithm"]["name"])}
+    changed = {
+        name: wanted[section][option]
+        for name, (section, option) in places.items()
+        if wanted[section].get(option) not in (None, loaded[section].get(option))
+    }
+    return {**changed, **settings, "model": model, "warm_start": 0}
+
+
+def flags_of(settings: Mapping[str, Any]) -> list[str]:
+    """Return the flags of `palestra train` for settings."""
+    flags: list[str] = []
+    for name, setting in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(setting, bool):
+            flags.append(flag if setting else flag.replace("--", "--no-", 1))
+        elif isinstance(setting, list | tuple):
+            items = [str(item) for item in setting]
+            flags += [part for item in items for part in (flag, item)] if name in REPEATABLE else [flag, *items]
+        else:
+            flags += [flag, json.dumps(setting) if isinstance(setting, dict) else str(setting)]
+    return flags
