@@ -68,13 +68,15 @@ def test_statistics_follow_shifts_and_scales(scores: dict[str, list[float]], shi
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_all_settings_of_a_script_are_valid(script: str) -> None:
-    flags_of = module("settings").flags_of
+    flags_of, model_settings = module("settings").flags_of, module("plan").model_settings
     for question in module(script).QUESTIONS.values():
-        for model in ({}, {"model": "org/pretrained"}):
-            for run in question.plan(question.seeds[:1], model, []):
+        for name in (None, "default:1M", "org/pretrained"):
+            for run in question.plan(question.seeds[:1], model_settings(name), []):
                 for one in filter(None, (run, run.start)):
-                    from_mapping(one.settings)
+                    config = from_mapping(one.settings)
                     assert "--out" not in flags_of(one.settings)
+                    assert name is None or config.model.name == name
+                    assert not config.model.trained or config.warm_start.lr < 1e-3  # 8e-3 is for untrained models
         assert len(set(question.seeds)) >= 8
 
 

@@ -221,7 +221,7 @@ def scale(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> l
             task="GuessTheNumber, 1 to 20",
             variant=size,
             seed=seed,
-            settings={**settings, "model": size},
+            settings={**settings, "model": size, **model},
             evaluations=evaluations,
         )
         for seed in seeds

@@ -2,7 +2,8 @@
 
     python recipes/papers/gem.py discount --jobs 2                # one question, on a CPU
     python recipes/papers/gem.py algorithms --gpu --jobs 12       # on a GPU
-    python recipes/papers/gem.py tools --model HuggingFaceTB/SmolLM2-135M --gpu --seeds 11 12 13
+    palestra init-model smollm2 --out models/smollm2              # SmolLM2-135M
+    python recipes/papers/gem.py tools --model models/smollm2 --gpu --seeds 11 12 13
     python recipes/papers/gem.py --table                          # write the tables and figures in docs/papers.md
 
 Every run is appended to `results/gem.jsonl`. The same command continues an interrupted experiment.
@@ -192,10 +193,8 @@ TOOLS: dict[str, dict[str, dict[str, Any]]] = {
 
 
 def tools(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> list[Run]:
-    """Train with and without a tool; an untrained model first imitates the expert, which knows how to use the tool."""
-    settings = {**COMPARED, **model}
-    if settings["model"].startswith("default:"):
-        settings |= {"warm_player": "expert"}
+    """Train with and without a tool; the model first imitates the expert, which knows how to use the tool."""
+    settings = {**COMPARED, "warm_player": "expert", **model}
     return [
         Run(question="tools", task=task, variant=name, seed=seed, settings={**settings, **variant})
         for seed in seeds

@@ -9,6 +9,9 @@ from typing import Any
 
 Row = dict[str, Any]  # result of a run in a data file
 
+# A small pretrained model rarely writes a valid action; it learns the format from a scripted player's episodes.
+FORMAT: dict[str, Any] = {"warm_start": 512, "warm_epochs": 1, "warm_lr": 5e-5, "warm_observations": False}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
@@ -37,6 +40,13 @@ class Question:
     seeds: Sequence[int] = tuple(range(11, 19))
 
 
+def model_settings(name: str | None) -> dict[str, Any]:
+    """Return the settings for `--model`; without a name, each question has its own model."""
+    if name is None:
+        return {}
+    return {"model": name} if name.startswith("default:") else {"model": name, **FORMAT}
+
+
 def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
     """Return a run that trains on a scripted player's episodes, and whose checkpoint 0 several variants can start from.
 
@@ -62,7 +72,7 @@ def from_warm_start(
 ) -> Run:
     """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
 
-    A pretrained model has no warm start.
+    Runs with a pretrained model do not share their warm start.
     """
     untrained = str(base["model"]).startswith("default:")
     return Run(

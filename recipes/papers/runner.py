@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from files import DOCS, HERE, append, curve, ended, finished, results, write_section
-from plan import Question, Row, Run
+from plan import Question, Row, Run, model_settings
 from processes import end_all, palestra, stopping
 from settings import flags_of, given, hardware, key_of, untrained_defaults
 
@@ -169,7 +169,7 @@ def main(description: str, name: str, questions: Mapping[str, Question]) -> None
         return
     for key in questions if args.question == "all" else [args.question]:
         question = questions[key]
-        model = {"model": args.model} if args.model else {}
+        model = model_settings(args.model)
         seeds = args.seeds or question.seeds
         plan = partial(question.plan, seeds, model)
         if args.list:

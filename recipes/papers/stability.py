@@ -124,6 +124,7 @@ def record(
         "model": settings["model"],
         "steps": max((row["step"] + 1 for row in rows), default=0),
         "success": evaluations,
+        "training": [(r["step"] + 1, round(r["success"], 4)) for r in rows if "eval_success" in r and "success" in r],
         "target": settings["target"],
         "reached": reached,
         "final": next(
@@ -155,6 +156,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "seed",
         "before",
         "best",
+        "in training",
         "target reached at step",
         "final",
         "further steps",
@@ -175,7 +177,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             notes.append(", ".join(f"{key}={value}" for key, value in row["env_kwargs"].items()) or "sparse reward")
         name = f"{row['game']} ({'; '.join(notes)})" if notes else row["game"]
         before = f"{rates[0]:.1%} | {max(rates):.1%}" if rates else " | "
-        numbers = f"{before} | {reached} | {final} | {further} | {row['seconds']}"
+        training = f"{row['training'][-1][1]:.1%}" if row.get("training") else ""  # not in older rows
+        numbers = f"{before} | {training} | {reached} | {final} | {further} | {row['seconds']}"
         credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
         rewards = CREDIT[row["game"]] if credit else "success"
         lines.append(f"| {name} | {rewards} | {row['seed']} | {numbers} | {row['ended']} |")
