@@ -9,8 +9,16 @@ from typing import Any
 
 Row = dict[str, Any]  # result of a run in a data file
 
-# A small pretrained model rarely writes a valid action; it learns the format from a scripted player's episodes.
-FORMAT: dict[str, Any] = {"warm_start": 512, "warm_epochs": 1, "warm_lr": 5e-5, "warm_observations": False}
+# Settings for a small pretrained model, as in recipes/gpu/smollm2_guess_the_number.toml: it rarely writes a valid action
+# and learns the format from a scripted player's episodes. The default learning rate is for models with billions of
+# parameters.
+PRETRAINED: dict[str, Any] = {
+    "warm_start": 512,
+    "warm_epochs": 1,
+    "warm_lr": 5e-5,
+    "warm_observations": False,
+    "lr": 5e-5,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +52,7 @@ def model_settings(name: str | None) -> dict[str, Any]:
     """Return the settings for `--model`; without a name, each question has its own model."""
     if name is None:
         return {}
-    return {"model": name} if name.startswith("default:") else {"model": name, **FORMAT}
+    return {"model": name} if name.startswith("default:") else {"model": name, **PRETRAINED}
 
 
 def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
