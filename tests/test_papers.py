@@ -201,6 +201,34 @@ def test_a_failed_warm_start_is_tried_once(tmp_path: Path, monkeypatch: pytest.M
     assert [(row["variant"], row["ended"]) for row in rows] == [("warm start", "failed with exit code 3")]
 
 
+@pytest.mark.parametrize(("model", "optimizer"), [("default:0.1M", "muon"), ("org/pretrained", "adamw")])
+def test_a_model_that_is_trained_further_keeps_its_kind_of_defaults(
+    model: str, optimizer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, gem, plan = module("runner"), module("gem"), module("plan")
+    trained: list[dict[str, object]] = []
+
+    def train(settings: dict[str, object], *_: object) -> int:
+        trained.append(settings)
+        return 0
+
+    monkeypatch.setattr(runner, "train", train)
+    common = {"question": "test", "task": "guess", "seed": 1}
+    settings = {**gem.COMMON, **gem.GUESS, **plan.model_settings(model)}
+    start = plan.Run(variant="start", settings=settings, **common)
+    run = plan.Run(variant="further", settings=settings, start=start, **common)
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "test.jsonl")]
+    args = runner.parser_of("", "test", ["test"]).parse_args(["test", *folders])
+    runner.start_model(run, args).mkdir(parents=True)
+    (runner.start_model(run, args) / "config.json").touch()
+    runner.execute(lambda rows: [run], args)
+    config = from_mapping(trained[0])
+    assert len(trained) == 1
+    assert config.optimizer.name == optimizer
+    assert config.warm_start.episodes == 0
+    assert config.model.name == str(runner.start_model(run, args))
+
+
 def test_finished_runs_are_recognized_after_options_were_added() -> None:
     """If this fails because of a new option, add it to `ADDED` in palestra/training/resume.py.
 

@@ -129,7 +129,10 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
         model = start_model(run, args)
         if not (model / "config.json").exists():
             return  # the data file contains the result of the other run
-        settings = untrained_defaults(settings, str(model))
+        if run.model.startswith("default:"):
+            settings = untrained_defaults(settings, str(model))
+        else:
+            settings = {**settings, "model": str(model), "warm_start": 0}
     if deadline - time.monotonic() < MINIMUM_SECONDS or stopping():
         return
     began = time.monotonic()
