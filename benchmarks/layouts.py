@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("--size", default="0.1M", help="Size of the default model (default: 0.1M).")
     parser.add_argument("--tokens", nargs="+", type=int, default=[150, 300, 600, 1200], help="Lengths of samples.")
     parser.add_argument("--prefix", type=int, default=200, help="Length of the shared prefix (default: 200).")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu).")
+    parser.add_argument("--device", default="cpu", choices=list(LONG_SAMPLES), help="Device (default: cpu).")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1).")
     parser.add_argument("--repeats", type=int, default=3, help="Updates per measurement (default: 3).")
     args = parser.parse_args()

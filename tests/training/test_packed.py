@@ -162,6 +162,7 @@ def test_rows_are_packed_on_a_cpu_if_requested_or_if_samples_are_long() -> None:
     )
     assert [policy.layout(None, samples) for samples in ([], short, long)] == ["padded", "padded", "flat"]
     assert policy.layout(False, long) == "padded"
+    assert [micro.are_long(short, torch.device(device)) for device in ("cpu", "cuda", "mps")] == [False, True, False]
     policy.unpackable = "unsupported"
     assert policy.layout(None, long) == "padded"
 

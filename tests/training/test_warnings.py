@@ -133,3 +133,18 @@ def test_memorized_training_tasks_are_reported(tmp_path: Path) -> None:
     finally:
         palestra.unregister("test:Capitals-v0")
     assert sum("memorizes its training tasks" in line for line in lines) == 1, lines
+
+
+def test_training_and_evaluation_are_compared_twice_and_only_on_the_same_environments() -> None:
+    def check(*rates: tuple[float, float], **settings: Any) -> list[str]:
+        """Return the warnings; each pair has the ends of the intervals that are closest to each other."""
+        rows = [
+            {"step": i, "success": 0.9, "success_low": low, "eval_success": 0.1, "eval_success_high": high}
+            for i, (low, high) in enumerate(rates)
+        ]
+        return Warnings(from_mapping({"env": ENV, "model": "default:0.1M", **settings})).check(rows)
+
+    assert len(check((0.8, 0.6), (0.8, 0.6))) == 1
+    assert check((0.8, 0.6)) == []
+    assert check((0.8, 0.75), (0.8, 0.6)) == check((0.8, 0.6), (0.8, 0.75)) == []
+    assert check((0.8, 0.6), (0.8, 0.6), eval_env=["game:Mastermind-v0-easy"]) == []
