@@ -16,6 +16,7 @@ from palestra.training.resume import ADDED
 
 LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
 SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch in all runs that share a GPU
+SHARED_CACHE = 48.0  # gigabytes for the KV caches of all runs that share a GPU
 REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
 
 
@@ -28,6 +29,7 @@ def digest(settings: Mapping[str, Any]) -> str:
     for name in ("seed", "out", "device", "threads", "keep"):
         tables["run"].pop(name)
     tables["sampling"].pop("rollout_workers")
+    tables["sampling"]["kv_cache_gb"] = 0.0  # the default; other values depend on the machine
     for (table, name), earlier in ADDED.items():
         if tables[table][name] == earlier:
             del tables[table][name]
@@ -39,7 +41,12 @@ def hardware(args: argparse.Namespace) -> dict[str, Any]:
     if not args.gpu:
         return {"device": "cpu", "threads": 1}
     tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // args.jobs)
-    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers}
+    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers, **shared_cache(args.jobs)}
+
+
+def shared_cache(jobs: int) -> dict[str, Any]:
+    """Return the limit of a run's KV cache; each run alone would use up to 60% of the free memory."""
+    return {"kv_cache_gb": SHARED_CACHE / jobs} if jobs > 1 else {}
 
 
 def value(text: str) -> Any:

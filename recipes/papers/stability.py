@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from files import DOCS, HERE, append, ended, results, write_section
+from plan import PRETRAINED
 from processes import stopping
 from runner import run_jobs, train
-from settings import LARGE_BATCHES, digest, given
+from settings import LARGE_BATCHES, digest, given, shared_cache
 
 from palestra.training.reporting.metrics import read
 
@@ -33,8 +34,9 @@ GOAL = 0.9  # success rate at the end that every run should have
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
 
 # Only the environment, the size of the model, the number of steps and the target are given; the rest are defaults.
-# `*_sparse` are the same games with a reward for success only, and `mastermind_consistent` is the same game as
-# `mastermind` with a different reward before success.
+# `textcraft_pretrained` has a pretrained model (`palestra init-model smollm2 --out models/smollm2`), for which the warm
+# start and the learning rate are given as well. `*_sparse` are the same games with a reward for success only, and
+# `mastermind_consistent` is the same game as `mastermind` with a different reward before success.
 GAMES: dict[str, dict[str, Any]] = {
     "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
     "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 400, "target": 0.94},
@@ -54,6 +56,19 @@ GAMES: dict[str, dict[str, Any]] = {
         "steps": 200,
         "target": 0.9,
     },
+    "textcraft_pretrained": {
+        "env": "textcraft:Depth2-v0",
+        "env_kwargs": {**PARTIAL, "max_turns": 20, "shuffled_names": 0.5},
+        "model": "models/smollm2",
+        **PRETRAINED,
+        "warm_player": "expert",
+        "warm_start": 4000,
+        "warm_lr": 3e-4,
+        "max_tokens": 48,
+        "group_size": 1,
+        "steps": 100,
+        "target": 0.9,
+    },
     "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 400, "target": 0.9},
     "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 400, "target": 0.9},
     "sudoku_sparse": {"env": "game:Sudoku-v0-easy", "steps": 200, "target": 0.9},
@@ -71,19 +86,24 @@ CREDIT = {
     "mastermind_consistent": "guesses that agree with all feedback, which observations state",
     "sudoku": "correct cells, which the player sees",
     "textcraft": "steps of the plan, which observations do not state",
+    "textcraft_pretrained": "steps of the plan, which observations do not state",
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
 
 
-def settings_of(game: str, seed: int, *, workers: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(
+    game: str, seed: int, *, workers: int | None, jobs: int = 1, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return the settings of a run, without its folder; `workers` is None on a CPU."""
-    hardware = {"threads": 1} if workers is None else {**LARGE_BATCHES, "rollout_workers": workers}
+    hardware = (
+        {"threads": 1} if workers is None else {**LARGE_BATCHES, "rollout_workers": workers, **shared_cache(jobs)}
+    )
     return {**COMMON, **GAMES[game], **hardware, **given, "seed": seed}
 
 
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
-    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, given=given(args))
+    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, jobs=args.jobs, given=given(args))
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
         return
@@ -246,7 +266,7 @@ def _pair(text: str) -> tuple[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
-    default = [name for name in GAMES if name != "demo" and not name.endswith("_sparse")]
+    default = [name for name in GAMES if "model" not in GAMES[name] and not name.endswith("_sparse")]
     parser.add_argument("--games", nargs="+", choices=list(GAMES), default=default)
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument(

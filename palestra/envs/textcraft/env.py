@@ -10,6 +10,7 @@ from typing import Any, Literal, Unpack, get_args
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
 from palestra.envs.textcraft.crafting import Route, distractors, repetitions, route_to, steps_to
 from palestra.envs.textcraft.recipes import TAGS, Recipe, RecipeBook, display_name, load_recipe_book
+from palestra.envs.textcraft.renaming import Renaming
 from palestra.errors import BadValue
 from palestra.parsing import clip
 from palestra.spec import fingerprint
@@ -37,6 +38,9 @@ class TextCraft(MultiTurnEnv):
     ingredient. Applying a recipe several times is several steps, also in one action. Crafting the goal earns
     `success_reward` minus the credit so far, also without following the plan.
 
+    With `shuffled_names`, this fraction of the episodes has item and tag names that are randomly exchanged with each
+    other, so that recipes have to be read from the prompt. The test split always has the real names.
+
     `feedback="agentgym"` follows AgentGym's rules: the reply to an impossible action is "Could not find ..." and does
     not show a recipe, and an action applies a recipe once. The default, "hints", explains what is wrong.
 
@@ -47,11 +51,12 @@ class TextCraft(MultiTurnEnv):
 
     expert_peeks = True  # the expert follows the plan from which the recipes were chosen
     filters_tasks = False  # `_goals` contains only goals in the split
-    shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals"}
+    shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals", "_renaming"}
 
     goal: str
     inventory: dict[str, int]
     shown: list[Recipe]
+    _renaming: Renaming | None = None  # None if the episode has the real names
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class TextCraft(MultiTurnEnv):
         max_turns: int = 30,
         partial_credit: bool = False,
         success_reward: float = 1.0,
+        shuffled_names: float = 0.0,
         **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
@@ -81,6 +87,9 @@ class TextCraft(MultiTurnEnv):
         self.feedback = feedback
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
             raise BadValue(f"`distractors` must be an integer of at least 0, got {distractors!r}")
+        if not isinstance(shuffled_names, int | float) or not 0 <= shuffled_names <= 1:
+            raise BadValue(f"`shuffled_names` must be a fraction from 0 to 1, got {shuffled_names!r}")
+        self.shuffled_names = 0.0 if self.split == "test" else float(shuffled_names)
         self.depth = depth
         self.distractors = distractors
         self.partial_credit = bool(partial_credit)
@@ -105,14 +114,23 @@ class TextCraft(MultiTurnEnv):
         self.inventory = {}
         self._plan_length = len(self._remaining_steps(once=True)) if self.partial_credit else 0
         self._credit_paid = 0.0  # partial credit granted so far in this episode
+        self._renaming = None
+        if self.shuffled_names and self.rng.random() < self.shuffled_names:
+            self._renaming = Renaming(map(display_name, {*self.book.items, *TAGS}), self.rng)
 
     def task_key(self) -> object:
-        return self.goal
+        return self.goal if self._renaming is None else (self.goal, self._shown(display_name(self.goal)))
 
     def reset_info(self) -> dict[str, Any]:
-        return {"goal": display_name(self.goal), "depth": self.book.depth[self.goal]}
+        return {"goal": self._shown(display_name(self.goal)), "depth": self.book.depth[self.goal]}
+
+    def _shown(self, text: str) -> str:
+        return text if self._renaming is None else self._renaming.show(text)
 
     def prompt(self) -> str:
+        return self._shown(self._real_prompt())
+
+    def _real_prompt(self) -> str:
         recipes = "\n".join(recipe.line for recipe in self.shown)
         tags = sorted({ingredient.name for recipe in self.shown for ingredient in recipe.ingredients} & TAGS.keys())
         groups = "".join(f"{display_name(tag)}: any of {', '.join(map(display_name, TAGS[tag]))}\n" for tag in tags)
@@ -131,6 +149,12 @@ class TextCraft(MultiTurnEnv):
 
     def act(self, action: str) -> Outcome:
         words = parse_command(action)
+        if self._renaming is None:
+            return self._apply(words)
+        outcome = self._apply(words and self._renaming.restore(words))
+        return outcome._replace(text=self._renaming.show(outcome.text))
+
+    def _apply(self, words: str | None) -> Outcome:
         if words == "inventory":
             return Outcome(self._stock())
         words = words and _PARENTHESES.sub("", words)
@@ -276,18 +300,18 @@ class TextCraft(MultiTurnEnv):
         rng = self.player_rng
         recipe = rng.choice(self.shown)
         if rng.random() < 0.5:
-            return recipe.text
+            return self._shown(recipe.text)
         ingredient = rng.choice(recipe.ingredients)
-        return f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}"
+        return self._shown(f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}")
 
     def expert_action(self) -> str:
-        return self._remaining_steps(once=self.feedback == "agentgym")[0]
+        return self._shown(self._remaining_steps(once=self.feedback == "agentgym")[0])
 
     def render(self, mode: str = "text") -> str | bytes | None:
         """Return the goal and the inventory as text, or None for other modes."""
         if mode != "text" or self.ending == "reset":
             return None
-        return f"Goal: craft {display_name(self.goal)}.\n{self._stock()}"
+        return self._shown(f"Goal: craft {display_name(self.goal)}.\n{self._stock()}")
 
 
 def goals_of_split(goals: Sequence[str], split: str | None) -> list[str]:

@@ -241,3 +241,64 @@ def test_the_expert_solves_every_goal_with_the_rules_of_agentgym() -> None:
         while not step.done:
             step = env.step(env.expert_action())
         assert step.info["success"]
+
+
+@given(seed=st.integers(0, 10_000))
+def test_with_shuffled_names_the_expert_only_needs_the_prompt(seed: int) -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", split="train", shuffled_names=1.0)
+    prompt, info = env.reset(seed=seed)
+    assert f"Goal: craft {info['goal']}." in prompt
+    seen = prompt
+    while env.unwrapped.ending is None:
+        action = env.unwrapped.expert_action()
+        verb, _, rest = action.partition(" ")
+        for part in rest.replace(" using ", ", ").split(", "):
+            assert part.partition(" ")[2] in seen, action  # every name in an action is in the prompt
+        step = env.step(action)
+        assert step.observation.startswith("Got" if verb == "get" else "Crafted")
+        assert rest.split(" using ")[0] in step.observation
+    assert env.unwrapped.ending == "solved"
+
+
+def test_shuffled_names_change_only_names() -> None:
+    plain: Any = palestra.make("textcraft:Depth2-v0", split="train")
+    shuffled: Any = palestra.make("textcraft:Depth2-v0", split="train", shuffled_names=1.0)
+    first, info = plain.reset(seed=5)
+    second, renamed = shuffled.reset(seed=5)
+    assert info["goal"] != renamed["goal"]
+    assert info["task_id"] != renamed["task_id"]
+    renaming = shuffled.unwrapped._renaming
+    assert renaming.restore(second) == first
+    assert renaming.show(first) == second
+    for sentence in ("Not all of these recipes are needed.", "only items without a recipe can be collected"):
+        assert sentence in second
+
+
+def test_errors_and_hints_have_shuffled_names() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", split="train", shuffled_names=1.0)
+    env.reset(seed=1)
+    goal = env.unwrapped._shown(env.unwrapped.goal.replace("_", " "))
+    step = env.step(f"get 1 {goal}")
+    assert step.observation.startswith(f"{goal} cannot be collected, only crafted: craft")
+    recipe = step.observation.partition("crafted: ")[2]
+    assert recipe.removesuffix(".") in env.unwrapped.prompt()
+    assert f"Goal: craft {goal}." in env.render()
+    assert env.step("get 1 unobtainium").observation == 'There is no item "unobtainium".'
+
+
+def test_the_fraction_of_episodes_with_shuffled_names() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", split="train", shuffled_names=0.5)
+    changed = sum(env.reset(seed=seed)[1]["goal"] != env.unwrapped.goal.replace("_", " ") for seed in range(60))
+    assert 15 < changed < 45
+
+
+def test_the_test_split_has_the_real_names() -> None:
+    env: Any = palestra.make("textcraft:Depth2-v0", split="test", shuffled_names=1.0)
+    reference: Any = palestra.make("textcraft:Depth2-v0", split="test")
+    assert [env.reset(seed=seed) for seed in range(5)] == [reference.reset(seed=seed) for seed in range(5)]
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.5, "half"])
+def test_shuffled_names_must_be_a_fraction(fraction: Any) -> None:
+    with pytest.raises(BadValue, match="fraction from 0 to 1"):
+        palestra.make("textcraft:Depth2-v0", shuffled_names=fraction)
