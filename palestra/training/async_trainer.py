@@ -113,6 +113,7 @@ class AsyncTrainer(SyncTrainer):
         learned |= await self.publish()
         async with self._released:
             self._buffer.release()
+            self._buffer.adapt(waiting=received - started, learning=perf_counter() - received)
             self._released.notify_all()
         finished = perf_counter()
         memory = [used_gpu_memory(device)]
