@@ -14,7 +14,7 @@ from palestra.registry import EnvFactory, get_spec
 from palestra.rollout.env_provider import EnvBackend, EnvProvider, TaskFactories, create_env_provider
 from palestra.rollout.episode import failure_of, run_episode
 from palestra.rollout.heap import frozen_heap
-from palestra.rollout.types import Task, Trajectory, agent_seed
+from palestra.rollout.types import Task, Trajectory
 from palestra.rollout.worker import EpisodeLimits
 from palestra.rollout.worker_pool import RolloutWorkers
 from palestra.seeding import child_seed, fresh_seed
@@ -216,7 +216,7 @@ class Stream:
                 env,
                 self.agent,
                 task,
-                agent_seed=agent_seed(task),
+                agent_seed=child_seed(task.seed, "agent", task.member),
                 call_timeout=self.call_timeout,
                 step_timeout=self._provider.step_timeout,
                 reset_timeout=self._provider.reset_timeout,

@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from palestra.seeding import child_seed
 from palestra.types import Action, Observation, text_of
-
-
-def agent_seed(episode: Task | Trajectory) -> int:
-    """Return the seed with which the agent of an episode is started."""
-    return child_seed(episode.seed, "agent", episode.member)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

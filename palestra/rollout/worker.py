@@ -20,7 +20,8 @@ from palestra.rollout.env_provider import InlineProvider
 from palestra.rollout.episode import failure_of, run_episode
 from palestra.rollout.heap import frozen_heap
 from palestra.rollout.packing import pack_trajectory
-from palestra.rollout.types import Task, Trajectory, agent_seed
+from palestra.rollout.types import Task, Trajectory
+from palestra.seeding import child_seed
 from palestra.types import Step
 from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_frame
 from palestra.workers.worker_setup import connect_to_parent
@@ -172,7 +173,7 @@ class RolloutWorker:
                 _RecordedEnv(env, self._calls, episode.number),
                 agent,
                 task,
-                agent_seed=agent_seed(task),
+                agent_seed=child_seed(task.seed, "agent", task.member),
                 call_timeout=limits.call_timeout,
                 step_timeout=provider.step_timeout,
                 reset_timeout=provider.reset_timeout,

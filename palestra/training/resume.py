@@ -38,7 +38,6 @@ ADDED: Mapping[tuple[str, str], Any] = {
     ("warm_start", "observation_weight"): 1.0,
     ("warm_start", "evaluate"): False,
     ("warm_start", "ignore_small_gradients"): False,
-    ("warm_start", "noise"): 0.0,
 }
 
 

@@ -2,14 +2,13 @@
 
 The model also learns to predict the observations, including the last one of each episode, which often states the
 solution. In the last epoch, the random player's actions are weighted by their returns (advantage-weighted regression),
-so that the model also learns which of them are better than chance. An expert's episodes can contain random actions that
-are not imitated, so that the model learns how to continue after mistakes (DART, Laskey et al. 2017).
+so that the model also learns which of them are better than chance.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -27,7 +26,7 @@ from palestra.progress import Phase, phase
 from palestra.registry import with_split
 from palestra.rollout import Task, collect
 from palestra.rollout.samples import TrainingSample, to_samples
-from palestra.rollout.types import Trajectory, agent_seed
+from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
 from palestra.training.failures import check_finished
@@ -40,23 +39,13 @@ MAX_WEIGHT = 20.0  # largest weight of an action
 
 
 class Demonstrator(Agent):
-    """Agent that plays a scripted player's actions, tokenized as if they were a model's replies.
-
-    In a fraction of `noise` turns, it plays a random action.
-    """
+    """Agent that plays a scripted player's actions, tokenized as if they were a model's replies."""
 
     def __init__(
-        self,
-        tokenizer: Any,
-        player: Player,
-        *,
-        max_tokens: int,
-        settings: AgentSettings | None = None,
-        noise: float = 0.0,
+        self, tokenizer: Any, player: Player, *, max_tokens: int, settings: AgentSettings | None = None
     ) -> None:
         settings = settings or AgentSettings()
         self.player = player
-        self.noise = noise
         self._format = "Action: {}" if settings.style == "react" else "{}"
         self._scripts: dict[Any, Callable[[Any], str]] = {}  # keyed by conversation
         engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
@@ -70,21 +59,8 @@ class Demonstrator(Agent):
 
     def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
         inner = self._chat.start(env, seed=seed)
-        draws = random_turns(seed, self.noise)
-
-        def reply(_: Any) -> str:
-            player: Player = "random" if next(draws) else self.player
-            return self._format.format(next_action(env, player))
-
-        self._scripts[inner] = reply
+        self._scripts[inner] = lambda _: self._format.format(next_action(env, self.player))
         return _Demonstration(inner, self._scripts)
-
-
-def random_turns(seed: int | None, noise: float) -> Iterator[bool]:
-    """Yield for each turn of an episode whether `Demonstrator` plays a random action; `seed` is the agent's seed."""
-    rng = Random(child_seed(seed or 0, "noise"))
-    while True:
-        yield rng.random() < noise
 
 
 class _Demonstration(AgentSession):
@@ -131,7 +107,6 @@ async def warm_start(
         "expert" if options.player == "expert" else "random",
         max_tokens=config.sampling.max_tokens,
         settings=config.agent,
-        noise=options.noise,
     )
     names, weights = list(config.env.weights), list(config.env.weights.values())
     rng = Random(child_seed(config.run.seed, "warm"))
@@ -149,7 +124,6 @@ async def warm_start(
     hint = f". Check {method} of the environment, or use --warm-start 0"
     samples: list[list[TrainingSample]] = []  # of each episode
     episodes: list[Episode] = []
-    turn_weights: list[list[float]] = []  # of each episode
     longest = 0
     concurrency = min(64, config.sampling.concurrency or 64)
     with phase("warm start: playing episodes", count) as shown:
@@ -160,16 +134,16 @@ async def warm_start(
                 check_finished(result, f"the {options.player} player of the warm start", hint=hint)
             samples += [samples_with_end(t, len(samples) + i) for i, t in enumerate(result.trajectories)]
             episodes += [Episode.from_trajectory(t) for t in rewarded(config, result.trajectories)]
-            turn_weights += [imitated_turns(t, options.noise) for t in result.trajectories]
             calls = [call for t in result.trajectories for turn in t.turns for call in turn.action.calls]
             longest = max([longest, *(len(call.ids) for call in calls)])
+    turn_weights = [[1.0] * len(episode.rewards) for episode in episodes]
     total = options.epochs * -(-len(samples) // options.batch)
     done = 0
     shown = Phase("warm start: learning", total)
     for epoch in range(options.epochs):
         if on_epoch is not None and options.evaluate:
             await on_epoch(epoch, longest)
-        if epoch + 1 == options.epochs and options.player == "random":
+        if epoch + 1 == options.epochs:
             turn_weights = action_weights(config, episodes)
         order = list(range(len(samples)))
         rng.shuffle(order)
@@ -207,12 +181,6 @@ def samples_with_end(trajectory: Trajectory, episode: int) -> list[TrainingSampl
         last.logprobs.extend([0.0] * len(rest))
         last.turn_index.extend([-1] * len(rest))
     return samples
-
-
-def imitated_turns(trajectory: Trajectory, noise: float) -> list[float]:
-    """Return the weights of a demonstration's turns: 0 for the random actions that `noise` added, else 1."""
-    draws = random_turns(agent_seed(trajectory), noise)
-    return [0.0 if random else 1.0 for _, random in zip(trajectory.turns, draws, strict=False)]
 
 
 def rewarded(config: TrainConfig, trajectories: Sequence[Trajectory]) -> list[Trajectory]:

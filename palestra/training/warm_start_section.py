@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from palestra.errors import BadValue
 from palestra.options import check_options, option
 
 
@@ -73,16 +72,3 @@ class WarmStartConfig(Section):
         untrained=1.0,
         at_least=0,
     )
-    noise: float = option(
-        0.0,
-        "Fraction of turns in the expert's episodes in which the random player acts instead. The model does not "
-        "imitate these actions, and learns from the expert's next ones how to continue after a mistake.",
-        flag="warm_noise",
-        at_least=0,
-        below=1,
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.noise and self.player != "expert":
-            raise BadValue("warm_noise mixes random actions into the expert's episodes; add --warm-player expert")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from safetensors.torch import load_file
 
 from palestra.algorithms.episode import Episode
 from palestra.engines.default_model import default_tokenizer
-from palestra.errors import BadValue
 from palestra.rollout import Task, collect
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
@@ -32,7 +30,6 @@ from palestra.training.warm_start import (
     MAX_WEIGHT,
     Demonstrator,
     action_weights,
-    imitated_turns,
     rewarded,
     samples_with_end,
     warm_start,
@@ -42,10 +39,10 @@ from tests.training.helpers import learner_of
 GUESS = "game:GuessTheNumber-v0-easy"
 
 
-def played(count: int, player: Any = "random", **options: Any) -> tuple[list[Trajectory], Any]:
+def played(count: int, player: Any = "random") -> tuple[list[Trajectory], Any]:
     tokenizer = default_tokenizer()
     tasks = [Task(env_id=GUESS, seed=seed, group=seed) for seed in range(count)]
-    result = asyncio.run(collect(Demonstrator(tokenizer, player, max_tokens=0, **options), tasks))
+    result = asyncio.run(collect(Demonstrator(tokenizer, player, max_tokens=0), tasks))
     return result.trajectories, tokenizer
 
 
@@ -132,41 +129,6 @@ def test_observation_tokens_have_their_own_weight() -> None:
     observed = sum(sum(sample.mask) for sample in with_observations(samples)) - tokens
     sum_of_observations = same * (tokens + observed) - actions * tokens
     assert half == pytest.approx((actions * tokens + 0.5 * sum_of_observations) / (tokens + 0.5 * observed), rel=1e-4)
-
-
-def test_random_actions_in_an_experts_episodes_are_not_imitated() -> None:
-    trajectories, _ = played(40, "expert", noise=0.3)
-    undisturbed, _ = played(40, "expert")
-    weights = [imitated_turns(t, 0.3) for t in trajectories]
-    assert 0.2 < 1 - fmean(weight for row in weights for weight in row) < 0.4
-    for noisy, expert, row in zip(trajectories, undisturbed, weights, strict=True):
-        assert len(row) == len(noisy.turns)
-        same = row.index(0.0) if 0.0 in row else len(row)  # until the first random action, the episodes are equal
-        assert [t.action.text for t in noisy.turns[:same]] == [t.action.text for t in expert.turns[:same]]
-    changed = [
-        noisy.turns[row.index(0.0)].action.text != expert.turns[row.index(0.0)].action.text
-        for noisy, expert, row in zip(trajectories, undisturbed, weights, strict=True)
-        if 0.0 in row
-    ]
-    assert sum(changed) > len(changed) / 2  # some random actions are the expert's by chance
-
-
-def test_the_warm_start_gives_random_actions_no_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    learner = learner_of(env=GUESS, warm_start=12, warm_epochs=2, warm_player="expert", warm_noise=0.5)
-    given: list[Any] = []
-
-    def clone(_: Learner, samples: Any, weights: Any, lr: float, **options: Any) -> Any:
-        given.append(weights)
-        return {"loss": 0.0}
-
-    monkeypatch.setattr(module, "clone_samples", clone)
-    asyncio.run(warm_start(learner, learner.config))
-    assert {weight for weights in given for row in weights for weight in row} == {0.0, 1.0}
-
-
-def test_random_actions_need_an_expert() -> None:
-    with pytest.raises(BadValue, match="--warm-player expert"):
-        config_of(warm_noise=0.2)
 
 
 @pytest.mark.parametrize("algorithm", ["rebn", "agentevol"])
