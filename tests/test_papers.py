@@ -379,3 +379,22 @@ def test_single_runs_are_given_as_game_and_seed() -> None:
     for text in ("guess", "guess:", "chess:1", "guess:x"):
         with pytest.raises(argparse.ArgumentTypeError, match="expected GAME:SEED"):
             stability._pair(text)
+
+
+def test_runs_that_share_a_gpu_limit_their_caches_without_changing_their_hash() -> None:
+    settings = module("settings")
+    alone, shared = (settings.hardware(argparse.Namespace(gpu=True, jobs=jobs, workers=0, set=[])) for jobs in (1, 4))
+    assert "kv_cache_gb" not in alone
+    assert shared["kv_cache_gb"] == settings.SHARED_CACHE / 4
+    run = {"env": "game:A-v0", "model": "default:0.1M"}
+    assert settings.digest(run) == settings.digest({**run, "kv_cache_gb": 12.0})
+    assert settings.digest(run) != settings.digest({**run, "episodes": 64})
+
+
+def test_times_of_different_machines_are_in_different_tables() -> None:
+    gem, files = module("gem"), module("files")
+    rows = [r for r in files.results(PAPERS / "results" / "gem.jsonl") if r["question"] == "async"]
+    machines = list(dict.fromkeys(row["hardware"] for row in rows))
+    report = gem.asynchronous_report(rows)
+    assert all(f"On {machine}:" in report for machine in machines) == (len(machines) > 1)
+    assert "On " not in gem.asynchronous_report([row for row in rows if row["hardware"] == machines[0]])
