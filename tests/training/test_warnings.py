@@ -81,6 +81,7 @@ class Capitals(Env):
                 "lr": 3e-2,
                 "cut_penalty": 0.0,
                 "horizon": "none",
+                "episodes": 8,
             },
             "may favor longer text. Lower --max-tokens",
         ),
