@@ -16,6 +16,7 @@ from palestra.seeding import child_seed
 from palestra.training import async_trainer, train
 from palestra.training.learner import Learner
 from palestra.training.recipe import from_mapping
+from palestra.training.staleness_buffer import StalenessBuffer
 from palestra.training.step import reinforcement_step
 
 ENV = "test:SlowGuess-v0"
@@ -109,8 +110,19 @@ def test_stale_samples_have_log_probs_at_the_sampling_temperature(taught: str, t
     assert weights == pytest.approx([1.0] * len(weights), abs=1e-3)
 
 
-def test_groups_stay_complete(taught: str, tmp_path: Path) -> None:
-    _run(tmp_path, taught, algorithm="grpo", group_size=4, staleness=1, steps=3)
+def test_groups_stay_complete_and_the_buffer_learns_how_long_each_step_waited(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[tuple[float, float]] = []
+
+    def adapt(_: StalenessBuffer, *, waiting: float, learning: float) -> None:
+        times.append((waiting, learning))
+
+    monkeypatch.setattr(StalenessBuffer, "adapt", adapt)
+    rows = _run(tmp_path, taught, algorithm="grpo", group_size=4, staleness=1, steps=3)
+    for (waiting, learning), row in zip(times, rows, strict=True):
+        assert waiting == row["seconds_waiting"]
+        assert 0 < learning <= row["seconds_learning"]
     for step in range(3):
         members: dict[tuple[int, int], list[int]] = {}
         for episode in read(tmp_path / "trajectories" / f"step-{step:06d}.jsonl.gz"):
