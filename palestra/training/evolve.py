@@ -63,7 +63,12 @@ class EvolutionTrainer(Trainer):
         """Train on the base set or, without one, on a scripted player's episodes."""
         if not self.base:
             longest = await warm_start(
-                self.learner, self.config, self.log, on_epoch=self.evaluate_epoch, **self.env_options
+                self.learner,
+                self.config,
+                self.log,
+                on_epoch=self.evaluate_epoch,
+                model=self.published_agent,
+                **self.env_options,
             )
             self.set_reply_length(longest)
         else:

@@ -38,6 +38,8 @@ ADDED: Mapping[tuple[str, str], Any] = {
     ("warm_start", "observation_weight"): 1.0,
     ("warm_start", "evaluate"): False,
     ("warm_start", "ignore_small_gradients"): False,
+    ("warm_start", "rounds"): 1,
+    ("warm_start", "own_actions"): 0.5,
 }
 
 

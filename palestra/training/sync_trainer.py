@@ -46,7 +46,12 @@ class SyncTrainer(Trainer):
     async def prepare(self) -> None:
         """Warm-start an untrained model on a scripted player's episodes."""
         longest = await warm_start(
-            self.learner, self.config, self.log, on_epoch=self.evaluate_epoch, **self.env_options
+            self.learner,
+            self.config,
+            self.log,
+            on_epoch=self.evaluate_epoch,
+            model=self.published_agent,
+            **self.env_options,
         )
         self.set_reply_length(longest)
         await self.publish()

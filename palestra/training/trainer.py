@@ -231,6 +231,12 @@ class Trainer(ABC):
         self.unpublished = False
         return await publish(self.engine, self.learner)
 
+    async def published_agent(self, reply_length: int) -> ChatAgent:
+        """Return an agent that plays with the current weights; `reply_length` is as in `set_reply_length`."""
+        self.set_reply_length(reply_length)
+        await self.publish()
+        return self.agent()
+
     def agent(self, *, evaluation: bool = False) -> ChatAgent:
         """Return an agent that plays with the current weights. It is created once, since it analyzes the template."""
         if evaluation not in self._agents:
@@ -323,11 +329,10 @@ class Trainer(ABC):
 
     async def evaluate_epoch(self, epoch: int, reply_length: int) -> None:
         """Record an evaluation after an epoch of the warm start, or before the first one, with a negative step."""
-        self.set_reply_length(reply_length)
-        await self.publish()
+        await self.published_agent(reply_length)
         metrics = await self.evaluate()
         if metrics:
-            self.record({"step": epoch - 1 - self.config.warm_start.epochs, "warm_epoch": epoch, **metrics})
+            self.record({"step": epoch - 1 - self.config.warm_start.all_epochs, "warm_epoch": epoch, **metrics})
 
     async def _final_evaluation(self) -> dict[str, Any]:
         """Evaluate once on tasks that no earlier evaluation has used, and return the metrics."""

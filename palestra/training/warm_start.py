@@ -2,83 +2,40 @@
 
 The model also learns to predict the observations, including the last one of each episode, which often states the
 solution. In the last epoch, the random player's actions are weighted by their returns (advantage-weighted regression),
-so that the model also learns which of them are better than chance.
+so that the model also learns which of them are better than chance. With several rounds, the model plays some of the
+turns of the expert's episodes and learns how the expert continues after its mistakes (DAgger, Ross et al. 2011).
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from statistics import fmean
 from typing import Any
 
-from palestra.agents import AgentSettings, ChatAgent, FullHistory, Summary
-from palestra.agents.base import Agent, AgentSession
+from palestra.agents import ChatAgent
 from palestra.algorithms.base import PolicyGradient
 from palestra.algorithms.episode import Episode
 from palestra.algorithms.hooks import with_hook_rewards
 from palestra.algorithms.rebn import ReBN
-from palestra.conformance.rates import Player, next_action
-from palestra.core import Env
-from palestra.engines.scripted import ScriptedEngine
+from palestra.engines.base import PolicyEngine
 from palestra.progress import Phase, phase
 from palestra.registry import with_split
 from palestra.rollout import Task, collect
-from palestra.rollout.samples import TrainingSample, to_samples
+from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
+from palestra.training.demonstrations import SCRIPTED, Demonstrator, imitated_turns, samples_with_end
 from palestra.training.failures import check_finished
 from palestra.training.learner import Learner
 from palestra.training.step import clone_samples
-from palestra.types import Action, Observation
 
 CHUNK = 500  # number of episodes per batch, after which they are converted to samples, which need less memory
 MAX_WEIGHT = 20.0  # largest weight of an action
-
-
-class Demonstrator(Agent):
-    """Agent that plays a scripted player's actions, tokenized as if they were a model's replies."""
-
-    def __init__(
-        self, tokenizer: Any, player: Player, *, max_tokens: int, settings: AgentSettings | None = None
-    ) -> None:
-        settings = settings or AgentSettings()
-        self.player = player
-        self._format = "Action: {}" if settings.style == "react" else "{}"
-        self._scripts: dict[Any, Callable[[Any], str]] = {}  # keyed by conversation
-        engine = ScriptedEngine(self._scripts, tokenizer=tokenizer, blind=True)
-        policy = settings.context_policy()
-        self._chat = ChatAgent(
-            engine,
-            max_tokens=max(64, max_tokens),
-            context=FullHistory() if isinstance(policy, Summary) else policy,  # a scripted player writes no summaries
-            **settings.chat_options(tokenizer),
-        )
-
-    def start(self, env: Env, *, seed: int | None = None) -> AgentSession:
-        inner = self._chat.start(env, seed=seed)
-        self._scripts[inner] = lambda _: self._format.format(next_action(env, self.player))
-        return _Demonstration(inner, self._scripts)
-
-
-class _Demonstration(AgentSession):
-    reads_end = True
-
-    def __init__(self, inner: AgentSession, scripts: dict[Any, Callable[[Any], str]]) -> None:
-        self._inner = inner
-        self._scripts = scripts
-
-    async def act(self, observation: Observation, info: dict[str, Any]) -> Action:
-        return await self._inner.act(observation, info)
-
-    def next_prompt(self, observation: Observation, info: dict[str, Any]) -> list[int]:
-        return self._inner.next_prompt(observation, info)
-
-    def close(self) -> None:
-        self._scripts.pop(self._inner, None)
-        self._inner.close()
 
 
 async def warm_start(
@@ -87,12 +44,15 @@ async def warm_start(
     log: Callable[[str], None] = lambda _: None,
     *,
     on_epoch: Callable[[int, int], Awaitable[None]] | None = None,
+    model: Callable[[int], Awaitable[ChatAgent]] | None = None,
     **rollout_options: Any,
 ) -> int:
     """Train on a scripted player's episodes.
 
     If `config.warm_start.evaluate` is set, `on_epoch` is called before the first epoch and after every epoch but the
-    last, with the number of finished epochs and the number that this function will return.
+    last, with the number of finished epochs and the number that this function will return. Every round has all epochs.
+    `model` takes that number as well and returns an agent that plays with the current weights. It is called before
+    every round but the first.
 
     Returns the number of tokens in the longest reply of these episodes, or 0 if there is no warm start.
     """
@@ -102,12 +62,6 @@ async def warm_start(
         count = 0 if config.model.trained else 3000
     if count == 0:
         return 0
-    player = Demonstrator(
-        learner.policy.tokenizer,
-        "expert" if options.player == "expert" else "random",
-        max_tokens=config.sampling.max_tokens,
-        settings=config.agent,
-    )
     names, weights = list(config.env.weights), list(config.env.weights.values())
     rng = Random(child_seed(config.run.seed, "warm"))
     tasks = [
@@ -120,67 +74,100 @@ async def warm_start(
         for i in range(count)
         for name in rng.choices(names, weights)
     ]
-    method = "expert_action" if options.player == "expert" else "sample_random_action"
-    hint = f". Check {method} of the environment, or use --warm-start 0"
-    samples: list[list[TrainingSample]] = []  # of each episode
-    episodes: list[Episode] = []
-    longest = 0
-    concurrency = min(64, config.sampling.concurrency or 64)
-    with phase("warm start: playing episodes", count) as shown:
-        for first in range(0, count, CHUNK):
-            part = tasks[first : first + CHUNK]
-            result = await collect(player, part, concurrency=concurrency, on_trajectory=shown.count, **rollout_options)
-            if not samples or result.stopped is not None:
-                check_finished(result, f"the {options.player} player of the warm start", hint=hint)
-            samples += [samples_with_end(t, len(samples) + i) for i, t in enumerate(result.trajectories)]
-            episodes += [Episode.from_trajectory(t) for t in rewarded(config, result.trajectories)]
-            calls = [call for t in result.trajectories for turn in t.turns for call in turn.action.calls]
-            longest = max([longest, *(len(call.ids) for call in calls)])
-    turn_weights = [[1.0] * len(episode.rewards) for episode in episodes]
-    total = options.epochs * -(-len(samples) // options.batch)
-    done = 0
-    shown = Phase("warm start: learning", total)
-    for epoch in range(options.epochs):
-        if on_epoch is not None and options.evaluate:
-            await on_epoch(epoch, longest)
-        if epoch + 1 == options.epochs:
-            turn_weights = action_weights(config, episodes)
-        order = list(range(len(samples)))
-        rng.shuffle(order)
-        losses: list[float] = []
-        for start in range(0, len(order), options.batch):
-            batch = [sample for i in order[start : start + options.batch] for sample in samples[i]]
-            lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
-            weight = options.observation_weight if options.observations else 0.0
-            update = clone_samples(
-                learner,
-                batch,
-                turn_weights,
-                lr,
-                observation_weight=weight,
-                ignore_small_gradients=options.ignore_small_gradients,
-            )
-            losses.append(update["loss"])
-            done += 1
-            shown.update(done)
-        log(f"warm start: epoch {epoch + 1} of {options.epochs}, mean loss {fmean(losses):.3f}")
-    shown.end()
+    rounds = min(options.rounds, count) if model is not None else 1
+    parts = [tasks[count * i // rounds : count * (i + 1) // rounds] for i in range(rounds)]
+    longest = done = cloned = 0
+    for number, part in enumerate(parts):
+        agent = await model(longest) if model is not None and number else None
+        shown = await _play(learner, config, part, agent, **rollout_options)
+        longest = max(longest, shown.longest)
+        cloned += len(shown.samples)
+        planned = [len(shown.samples), *map(len, parts[number + 1 :])]
+        total = done + options.epochs * sum(-(-episodes // options.batch) for episodes in planned)
+        progress = Phase("warm start: learning", total)
+        for epoch in range(options.epochs):
+            if on_epoch is not None and options.evaluate:
+                await on_epoch(number * options.epochs + epoch, longest)
+            turn_weights = shown.imitated
+            if epoch + 1 == options.epochs and options.player == "random":
+                turn_weights = action_weights(config, shown.episodes)
+            order = list(range(len(shown.samples)))
+            rng.shuffle(order)
+            losses: list[float] = []
+            for start in range(0, len(order), options.batch):
+                batch = [sample for i in order[start : start + options.batch] for sample in shown.samples[i]]
+                lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
+                update = clone_samples(
+                    learner,
+                    batch,
+                    turn_weights,
+                    lr,
+                    observation_weight=options.observation_weight if options.observations else 0.0,
+                    ignore_small_gradients=options.ignore_small_gradients,
+                )
+                losses += [update["loss"]] if "loss" in update else []  # no loss if no turn has a weight
+                done += 1
+                progress.update(done)
+            title = f"round {number + 1} of {rounds}, " if rounds > 1 else ""
+            mean = fmean(losses) if losses else 0.0
+            log(f"warm start: {title}epoch {epoch + 1} of {options.epochs}, mean loss {mean:.3f}")
+        progress.end()
     learner.optimizer.reset_state()  # RL starts without the warm start's momentum
-    log(f"warm start: cloned {len(samples)} episodes of the {options.player} player")
+    log(f"warm start: cloned {cloned} episodes of the {options.player} player")
     return longest
 
 
-def samples_with_end(trajectory: Trajectory, episode: int) -> list[TrainingSample]:
-    """Return a trajectory's samples; the last one also contains the observation after the last action, if it fits."""
-    samples = to_samples(trajectory, episode)
-    last, prompt = samples[-1], list(trajectory.final_prompt)
-    if prompt[: len(last)] == last.ids:
-        rest = prompt[len(last) :]
-        last.ids.extend(rest)
-        last.mask.extend([0] * len(rest))
-        last.logprobs.extend([0.0] * len(rest))
-        last.turn_index.extend([-1] * len(rest))
-    return samples
+@dataclass(slots=True)
+class _Shown:
+    """The episodes of one round."""
+
+    samples: list[list[TrainingSample]] = field(default_factory=list)  # of each episode
+    episodes: list[Episode] = field(default_factory=list)
+    imitated: list[list[float]] = field(default_factory=list)  # weight of each turn
+    longest: int = 0  # number of tokens in the longest reply
+
+
+async def _play(
+    learner: Learner, config: TrainConfig, tasks: Sequence[Task], model: ChatAgent | None, **rollout_options: Any
+) -> _Shown:
+    """Let the scripted player play the tasks; `model` plays a fraction of the turns, and every process its shard."""
+    options, distributed = config.warm_start, learner.distributed
+    player = Demonstrator(
+        learner.policy.tokenizer,
+        "expert" if options.player == "expert" else "random",
+        max_tokens=config.sampling.max_tokens,
+        settings=config.agent,
+        model=model,
+        own_actions=options.own_actions,
+    )
+    method = "expert_action" if options.player == "expert" else "sample_random_action"
+    hint = f". Check {method} of the environment, or use --warm-start 0"
+    concurrency = config.sampling.concurrency or 64
+    shown = _Shown()
+    with phase("warm start: playing episodes", len(tasks)) as progress:
+        for first in range(0, len(tasks), CHUNK):
+            part = list(tasks[first : first + CHUNK])
+            result = await collect(
+                player,
+                part if model is None else distributed.shard(part),
+                concurrency=concurrency if model is not None else min(64, concurrency),
+                on_trajectory=progress.count,
+                **rollout_options,
+            )
+            if not shown.samples or result.stopped is not None:
+                check_finished(result, f"the {options.player} player of the warm start", hint=hint)
+            trajectories = result.trajectories
+            if model is not None and distributed.size > 1:  # the model's replies may differ between processes
+                shards = await asyncio.to_thread(distributed.gather, trajectories)
+                trajectories = [t for shard in shards for t in shard]
+            shown.samples += [samples_with_end(t, len(shown.samples) + i) for i, t in enumerate(trajectories)]
+            shown.episodes += [Episode.from_trajectory(t) for t in rewarded(config, trajectories)]
+            shown.imitated += [imitated_turns(t) for t in trajectories]
+            calls = [call for t in trajectories for turn in t.turns for call in turn.action.calls]
+            shown.longest = max([shown.longest, *(len(call.ids) for call in calls if call.version == SCRIPTED)])
+    if model is not None and isinstance(model.engine, PolicyEngine):
+        await model.engine.release_memory()
+    return shown
 
 
 def rewarded(config: TrainConfig, trajectories: Sequence[Trajectory]) -> list[Trajectory]:

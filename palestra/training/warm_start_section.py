@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from palestra.errors import BadValue
 from palestra.options import check_options, option
 
 
@@ -72,3 +73,31 @@ class WarmStartConfig(Section):
         untrained=1.0,
         at_least=0,
     )
+    rounds: int = option(
+        1,
+        "Number of parts into which the expert's episodes are divided (DAgger). In every part but the first, the model "
+        "plays some of the turns itself and learns from the expert's other actions how to continue after its own "
+        "mistakes.",
+        flag="warm_rounds",
+        at_least=1,
+    )
+    own_actions: float = option(
+        0.5,
+        "With several rounds, the fraction of turns that the model plays itself and does not imitate.",
+        flag="warm_own_actions",
+        at_least=0,
+        below=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds > 1 and self.player != "expert":
+            raise BadValue(
+                "several rounds of the warm start need an expert that continues the model's episodes; add "
+                "--warm-player expert, or use --warm-rounds 1"
+            )
+
+    @property
+    def all_epochs(self) -> int:
+        """Number of epochs in all rounds."""
+        return self.rounds * self.epochs

@@ -14,9 +14,9 @@ from palestra.engines import default_model
 from palestra.rollout import collect, read
 from palestra.rollout.samples import to_samples
 from palestra.training import train
+from palestra.training.demonstrations import Demonstrator
 from palestra.training.recipe import from_mapping
 from palestra.training.sync_trainer import SyncTrainer
-from palestra.training.warm_start import Demonstrator
 from palestra.types import Step
 from tests.agents.families import QWEN3
 

@@ -24,12 +24,12 @@ from palestra.errors import BadValue
 from palestra.rollout import Failure, Trajectory, Writer, collect, to_samples
 from palestra.training import data, train
 from palestra.training.config import TrainConfig
+from palestra.training.demonstrations import Demonstrator
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.recipe import from_mapping
 from palestra.training.step import cloning_step, preference_step
 from palestra.training.transcripts import Transcriber
-from palestra.training.warm_start import Demonstrator
 from tests.training.killed_runs import start
 
 torch.set_num_threads(1)
@@ -160,11 +160,16 @@ def test_stored_tokens_are_used_only_if_the_vocabulary_matches() -> None:
     assert readied.rendered == 1
     first, second, third = readied.trajectories
     assert first == own
-    assert second == own, "the texts are equal, so the token ids must be equal"
-    assert third is not None
-    assert [call.ids for turn in third.turns for call in turn.action.calls] == [
-        call.ids for turn in own.turns for call in turn.action.calls
+    for other in (second, third):
+        assert other is not None
+        assert [call.ids for turn in other.turns for call in turn.action.calls] == [
+            call.ids for turn in own.turns for call in turn.action.calls
+        ], "the texts are equal, so the token ids must be equal"
+    assert second is not None
+    assert [call.prompt_ids for turn in second.turns for call in turn.action.calls] == [
+        call.prompt_ids for turn in own.turns for call in turn.action.calls
     ]
+    assert third is not None
     assert to_samples(third), "missing log-probabilities must not prevent training"
 
 

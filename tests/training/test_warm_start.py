@@ -18,6 +18,7 @@ from palestra.rollout.types import Trajectory
 from palestra.training import warm_start as module
 from palestra.training.batch import with_observations
 from palestra.training.config import TrainConfig
+from palestra.training.demonstrations import Demonstrator, samples_with_end
 from palestra.training.learner import Learner
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import Metrics, read
@@ -26,14 +27,7 @@ from palestra.training.reporting.run_folder import read_run
 from palestra.training.resume import ADDED, changed_settings
 from palestra.training.step import clone_samples
 from palestra.training.trainer_selection import run_trainer
-from palestra.training.warm_start import (
-    MAX_WEIGHT,
-    Demonstrator,
-    action_weights,
-    rewarded,
-    samples_with_end,
-    warm_start,
-)
+from palestra.training.warm_start import MAX_WEIGHT, action_weights, rewarded, warm_start
 from tests.training.helpers import learner_of
 
 GUESS = "game:GuessTheNumber-v0-easy"
@@ -167,10 +161,14 @@ def test_a_run_without_newer_options_can_be_resumed_unless_they_are_changed() ->
     newer = {key for _, key in ADDED}
     saved = {**tables, "warm_start": {k: v for k, v in tables["warm_start"].items() if k not in newer}}
     assert changed_settings(saved, tables) == []
-    changed = config_of(warm_ignore_small_gradients=True, warm_observation_weight=0.5).to_dict()
+    options = {"warm_ignore_small_gradients": True, "warm_observation_weight": 0.5}
+    changed = config_of(**options, warm_player="expert", warm_rounds=2, warm_own_actions=0.3).to_dict()
     assert changed_settings(saved, changed) == [
         ("warm_start", "ignore_small_gradients"),
         ("warm_start", "observation_weight"),
+        ("warm_start", "own_actions"),
+        ("warm_start", "player"),
+        ("warm_start", "rounds"),
     ]
     assert changed_settings({**tables, "warm_start": {}}, tables) != []
 
