@@ -40,13 +40,17 @@ def hardware(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that depend on the machine."""
     if not args.gpu:
         return {"device": "cpu", "threads": 1}
-    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // args.jobs)
-    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": args.workers, **shared_cache(args.jobs)}
+    return gpu_settings(args.jobs, args.workers)
 
 
-def shared_cache(jobs: int) -> dict[str, Any]:
-    """Return the limit of a run's KV cache; each run alone would use up to 60% of the free memory."""
-    return {"kv_cache_gb": SHARED_CACHE / jobs} if jobs > 1 else {}
+def gpu_settings(jobs: int, workers: int) -> dict[str, Any]:
+    """Return the settings of one of `jobs` runs that share a GPU.
+
+    A run that has the GPU to itself uses up to 60% of the free memory for its KV cache.
+    """
+    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // jobs)
+    cache = {"kv_cache_gb": SHARED_CACHE / jobs} if jobs > 1 else {}
+    return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": workers, **cache}
 
 
 def value(text: str) -> Any:

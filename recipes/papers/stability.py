@@ -23,7 +23,7 @@ from files import DOCS, HERE, append, ended, results, write_section
 from plan import PRETRAINED
 from processes import stopping
 from runner import run_jobs, train
-from settings import LARGE_BATCHES, digest, given, shared_cache
+from settings import LARGE_BATCHES, digest, given, gpu_settings
 
 from palestra.training.reporting.metrics import read
 
@@ -58,16 +58,18 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "textcraft_pretrained": {
         "env": "textcraft:Depth2-v0",
-        "env_kwargs": {**PARTIAL, "max_turns": 20, "shuffled_names": 0.5},
+        "env_kwargs": {**PARTIAL, "max_turns": 20, "random_recipes": 0.5},
         "model": "models/smollm2",
         **PRETRAINED,
         "warm_player": "expert",
-        "warm_start": 4000,
-        "warm_lr": 3e-4,
+        "warm_start": 16000,
+        "warm_rounds": 16,
+        "warm_batch": 32,
+        "warm_lr": 4e-4,
         "max_tokens": 48,
         "group_size": 1,
         "steps": 100,
-        "target": 0.9,
+        "target": 0.94,
     },
     "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 400, "target": 0.9},
     "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 400, "target": 0.9},
@@ -95,16 +97,15 @@ def settings_of(
     game: str, seed: int, *, workers: int | None, jobs: int = 1, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the settings of a run, without its folder; `workers` is None on a CPU."""
-    hardware = (
-        {"threads": 1} if workers is None else {**LARGE_BATCHES, "rollout_workers": workers, **shared_cache(jobs)}
-    )
+    hardware = {"threads": 1} if workers is None else gpu_settings(jobs, workers)
     return {**COMMON, **GAMES[game], **hardware, **given, "seed": seed}
 
 
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
     settings = settings_of(game, seed, workers=args.workers if args.gpu else None, jobs=args.jobs, given=given(args))
-    key = {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
+    same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
+    key = {"game": game, "seed": seed, "label": args.label, "settings": digest({**settings, **same})}
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
         return
     left = deadline - time.monotonic()

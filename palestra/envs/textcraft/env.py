@@ -9,8 +9,8 @@ from typing import Any, Literal, Unpack, get_args
 
 from palestra.envs.multi_turn import MultiTurnEnv, MultiTurnOptions, Outcome, parse_command
 from palestra.envs.textcraft.crafting import Route, distractors, repetitions, route_to, steps_to
+from palestra.envs.textcraft.random_recipes import RandomRecipes
 from palestra.envs.textcraft.recipes import TAGS, Recipe, RecipeBook, display_name, load_recipe_book
-from palestra.envs.textcraft.renaming import Renaming
 from palestra.errors import BadValue
 from palestra.parsing import clip
 from palestra.spec import fingerprint
@@ -38,8 +38,8 @@ class TextCraft(MultiTurnEnv):
     ingredient. Applying a recipe several times is several steps, also in one action. Crafting the goal earns
     `success_reward` minus the credit so far, also without following the plan.
 
-    With `shuffled_names`, this fraction of the episodes has item and tag names that are randomly exchanged with each
-    other, so that recipes have to be read from the prompt. The test split always has the real names.
+    With `random_recipes`, this fraction of the episodes has random recipes instead of Minecraft's, with random items,
+    so that recipes have to be read from the prompt. The test split always has the real recipes.
 
     `feedback="agentgym"` follows AgentGym's rules: the reply to an impossible action is "Could not find ..." and does
     not show a recipe, and an action applies a recipe once. The default, "hints", explains what is wrong.
@@ -51,12 +51,12 @@ class TextCraft(MultiTurnEnv):
 
     expert_peeks = True  # the expert follows the plan from which the recipes were chosen
     filters_tasks = False  # `_goals` contains only goals in the split
-    shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals", "_renaming"}
+    shared = MultiTurnEnv.shared | {"book", "shown", "_route", "_goals", "_real_book"}
 
     goal: str
     inventory: dict[str, int]
     shown: list[Recipe]
-    _renaming: Renaming | None = None  # None if the episode has the real names
+    book: RecipeBook  # of the current episode
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class TextCraft(MultiTurnEnv):
         max_turns: int = 30,
         partial_credit: bool = False,
         success_reward: float = 1.0,
-        shuffled_names: float = 0.0,
+        random_recipes: float = 0.0,
         **options: Unpack[MultiTurnOptions],
     ) -> None:
         super().__init__(max_turns=max_turns, **options)
-        self.book: RecipeBook = load_recipe_book(None if folder is None else str(folder))
+        self.book = self._real_book = load_recipe_book(None if folder is None else str(folder))
         deepest = max(self.book.depth.values())
         depths = range(1, deepest + 1) if depth is None else (depth,)
         if depth is not None and (isinstance(depth, bool) or depth not in range(1, deepest + 1)):
@@ -87,9 +87,9 @@ class TextCraft(MultiTurnEnv):
         self.feedback = feedback
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
             raise BadValue(f"`distractors` must be an integer of at least 0, got {distractors!r}")
-        if not isinstance(shuffled_names, int | float) or not 0 <= shuffled_names <= 1:
-            raise BadValue(f"`shuffled_names` must be a fraction from 0 to 1, got {shuffled_names!r}")
-        self.shuffled_names = 0.0 if self.split == "test" else float(shuffled_names)
+        if not isinstance(random_recipes, int | float) or not 0 <= random_recipes <= 1:
+            raise BadValue(f"`random_recipes` must be a fraction from 0 to 1, got {random_recipes!r}")
+        self.random_recipes = 0.0 if self.split == "test" else float(random_recipes)
         self.depth = depth
         self.distractors = distractors
         self.partial_credit = bool(partial_credit)
@@ -98,6 +98,17 @@ class TextCraft(MultiTurnEnv):
 
     def setup(self, options: dict[str, Any]) -> None:
         goal = options.pop("goal", None)
+        self.book = self._real_book
+        if goal is None and self.random_recipes and self.rng.random() < self.random_recipes:
+            self._draw_recipes()
+        else:
+            self._choose_goal(goal)
+        self.rng.shuffle(self.shown)
+        self.inventory = {}
+        self._plan_length = len(self._remaining_steps(once=True)) if self.partial_credit else 0
+        self._credit_paid = 0.0  # partial credit granted so far in this episode
+
+    def _choose_goal(self, goal: Any) -> None:
         if self.num_tasks is None:
             self.goal = self.rng.choice(self._goals)
         else:
@@ -110,27 +121,27 @@ class TextCraft(MultiTurnEnv):
         self._route: Route = route_to(self.goal, self.book, self.rng)
         self.shown = [recipe for recipe, _ in self._route.values()]
         self.shown += distractors(self._route, self.distractors, self.book, self.rng)
-        self.rng.shuffle(self.shown)
-        self.inventory = {}
-        self._plan_length = len(self._remaining_steps(once=True)) if self.partial_credit else 0
-        self._credit_paid = 0.0  # partial credit granted so far in this episode
-        self._renaming = None
-        if self.shuffled_names and self.rng.random() < self.shuffled_names:
-            self._renaming = Renaming(map(display_name, {*self.book.items, *TAGS}), self.rng)
+
+    def _draw_recipes(self) -> None:
+        drawn = RandomRecipes(
+            self._real_book,
+            depth=self.depth or self.rng.randint(1, max(self._real_book.depth.values())),
+            distractors=self.rng.randint(0, self.distractors),
+            max_steps=self.max_turns // 2,
+            rng=self.rng,
+        )
+        self.goal, self._route, self.book = drawn.goal, drawn.route, drawn.book()
+        self.shown = list(self.book.ordered)
 
     def task_key(self) -> object:
-        return self.goal if self._renaming is None else (self.goal, self._shown(display_name(self.goal)))
+        if self.book is self._real_book:
+            return self.goal
+        return (self.goal, *sorted(recipe.line for recipe in self.shown))
 
     def reset_info(self) -> dict[str, Any]:
-        return {"goal": self._shown(display_name(self.goal)), "depth": self.book.depth[self.goal]}
-
-    def _shown(self, text: str) -> str:
-        return text if self._renaming is None else self._renaming.show(text)
+        return {"goal": display_name(self.goal), "depth": self.book.depth[self.goal]}
 
     def prompt(self) -> str:
-        return self._shown(self._real_prompt())
-
-    def _real_prompt(self) -> str:
         recipes = "\n".join(recipe.line for recipe in self.shown)
         tags = sorted({ingredient.name for recipe in self.shown for ingredient in recipe.ingredients} & TAGS.keys())
         groups = "".join(f"{display_name(tag)}: any of {', '.join(map(display_name, TAGS[tag]))}\n" for tag in tags)
@@ -149,12 +160,6 @@ class TextCraft(MultiTurnEnv):
 
     def act(self, action: str) -> Outcome:
         words = parse_command(action)
-        if self._renaming is None:
-            return self._apply(words)
-        outcome = self._apply(words and self._renaming.restore(words))
-        return outcome._replace(text=self._renaming.show(outcome.text))
-
-    def _apply(self, words: str | None) -> Outcome:
         if words == "inventory":
             return Outcome(self._stock())
         words = words and _PARENTHESES.sub("", words)
@@ -300,18 +305,18 @@ class TextCraft(MultiTurnEnv):
         rng = self.player_rng
         recipe = rng.choice(self.shown)
         if rng.random() < 0.5:
-            return self._shown(recipe.text)
+            return recipe.text
         ingredient = rng.choice(recipe.ingredients)
-        return self._shown(f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}")
+        return f"get {rng.randint(1, 9)} {display_name(rng.choice(ingredient.options))}"
 
     def expert_action(self) -> str:
-        return self._shown(self._remaining_steps(once=self.feedback == "agentgym")[0])
+        return self._remaining_steps(once=self.feedback == "agentgym")[0]
 
     def render(self, mode: str = "text") -> str | bytes | None:
         """Return the goal and the inventory as text, or None for other modes."""
         if mode != "text" or self.ending == "reset":
             return None
-        return self._shown(f"Goal: craft {display_name(self.goal)}.\n{self._stock()}")
+        return f"Goal: craft {display_name(self.goal)}.\n{self._stock()}"
 
 
 def goals_of_split(goals: Sequence[str], split: str | None) -> list[str]:

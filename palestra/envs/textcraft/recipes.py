@@ -170,11 +170,16 @@ def _parse_recipe(file: Mapping[str, Any]) -> Recipe:
     ingredients = (Ingredient(name=name, options=options, count=count) for (name, options), count in counted.items())
     result = file["result"]
     count = result.get("count", 1) if isinstance(result, Mapping) else 1
-    item, parts = _item_name(result), tuple(sorted(ingredients))
+    return make_recipe(_item_name(result), int(count), ingredients)
+
+
+def make_recipe(item: str, count: int, ingredients: Iterable[Ingredient]) -> Recipe:
+    """Return the recipe that turns these ingredients into `count` copies of an item."""
+    parts = tuple(sorted(ingredients))
     used = [f"{part.count} {display_name(part.name)}" for part in parts]
     listed = [one + _alternatives(part) for one, part in zip(used, parts, strict=True)]
     text, line = (f"craft {count} {display_name(item)} using {', '.join(names)}" for names in (used, listed))
-    return Recipe(item=item, count=int(count), ingredients=parts, text=text, line=line)
+    return Recipe(item=item, count=count, ingredients=parts, text=text, line=line)
 
 
 def _alternatives(ingredient: Ingredient) -> str:
