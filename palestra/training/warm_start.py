@@ -74,7 +74,7 @@ async def warm_start(
         for i in range(count)
         for name in rng.choices(names, weights)
     ]
-    rounds = min(options.rounds, count) if model is not None else 1
+    rounds = options.rounds if model is not None else 1
     parts = [tasks[count * i // rounds : count * (i + 1) // rounds] for i in range(rounds)]
     longest = done = cloned = 0
     for number, part in enumerate(parts):
@@ -147,14 +147,15 @@ async def _play(
     with phase("warm start: playing episodes", len(tasks)) as progress:
         for first in range(0, len(tasks), CHUNK):
             part = list(tasks[first : first + CHUNK])
+            mine = part if model is None else distributed.shard(part)
             result = await collect(
                 player,
-                part if model is None else distributed.shard(part),
+                mine,
                 concurrency=concurrency if model is not None else min(64, concurrency),
                 on_trajectory=progress.count,
                 **rollout_options,
             )
-            if not shown.samples or result.stopped is not None:
+            if mine and (not shown.samples or result.stopped is not None):
                 check_finished(result, f"the {options.player} player of the warm start", hint=hint)
             trajectories = result.trajectories
             if model is not None and distributed.size > 1:  # the model's replies may differ between processes

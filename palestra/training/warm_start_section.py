@@ -96,6 +96,11 @@ class WarmStartConfig(Section):
                 "several rounds of the warm start need an expert that continues the model's episodes; add "
                 "--warm-player expert, or use --warm-rounds 1"
             )
+        if 0 < self.episodes < self.rounds:
+            raise BadValue(
+                f"{self.episodes} episodes cannot be divided into {self.rounds} rounds; raise --warm-start or lower "
+                "--warm-rounds"
+            )
 
     @property
     def all_epochs(self) -> int:

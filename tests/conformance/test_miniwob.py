@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 from typing import Any
@@ -21,6 +20,7 @@ import palestra
 from palestra.browser.pool import pool
 from palestra.conformance.recording import replay_actions
 from tests.conformance.variants import COMPLETE, sample
+from tests.suspending import suspend
 
 IDS = palestra.list_envs("miniwob")
 FULL = "miniwob:ClickButton-v0"
@@ -99,6 +99,6 @@ if COMPLETE:
                 shown[-1] += replay_actions(env, [env.expert_action() or ""])
                 if hangs:
                     assert pool.browser is not None
-                    os.kill(pool.browser.process.pid, signal.SIGSTOP)
+                    suspend(pool.browser.process.pid)
                 shown[-1] += replay_actions(env, [env.expert_action() or ""])
         assert shown[0] == shown[1]

@@ -23,6 +23,7 @@ from palestra.errors import EnvFailed, InfrastructureError, MissingExtra
 from palestra.grading import grade_math
 from palestra.grading import symbolic_pool as module
 from palestra.grading.symbolic_pool import SymbolicPool
+from tests.suspending import suspend
 
 SLOW = r"\ln 10^{10^{10}}"  # needs hours, or more memory than available
 EQUAL = (r"3\ln 2", r"\ln 8")
@@ -102,7 +103,7 @@ def test_an_overloaded_machine_raises(pool: SymbolicPool, monkeypatch: pytest.Mo
 
     def acquire_suspended(*, fresh: bool) -> Any:
         worker = acquire(fresh=fresh)
-        os.kill(worker.pid, signal.SIGSTOP)
+        suspend(worker.pid)
         return worker
 
     monkeypatch.setattr(pool, "_acquire", acquire_suspended)

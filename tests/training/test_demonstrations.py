@@ -123,18 +123,9 @@ def test_a_run_has_an_evaluation_for_every_epoch_of_every_round(tmp_path: Path) 
     assert rows == [(-5, 0), (-4, 1), (-3, 2), (-2, 3), (-1, None), (0, None)]
 
 
-def test_there_are_not_more_rounds_than_episodes() -> None:
-    learner = learner_of(**EXPERT, warm_start=2, warm_rounds=5)
-    lines: list[str] = []
-
-    async def current(_: int) -> ChatAgent:
-        return model()
-
-    asyncio.run(warm_start(learner, learner.config, lines.append, model=current))
-    assert [line.partition(",")[0] for line in lines[:-1]] == [
-        "warm start: round 1 of 2",
-        "warm start: round 2 of 2",
-    ]
+def test_every_round_has_an_episode() -> None:
+    with pytest.raises(BadValue, match="2 episodes cannot be divided into 5 rounds; raise --warm-start"):
+        from_mapping({**EXPERT, "model": "default:0.1M", "warm_start": 2, "warm_rounds": 5})
 
 
 def test_several_rounds_need_an_expert() -> None:

@@ -48,7 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "grpo": {"algorithm": "grpo", "optimizer": "adamw", "lora_rank": 4, "packing": True, "aggregate": "sequence"},
 }
 KINDS["ppo"] |= {"kl_backtrack": 1e-7, "lr": 1e-2}  # every step is scaled back
-KINDS["grpo"] |= {"warm_start": 6, "warm_epochs": 1, "warm_player": "expert", "warm_rounds": 2}
+KINDS["grpo"] |= {"warm_start": 6, "warm_epochs": 1, "warm_player": "expert", "warm_rounds": 4}
 ASYNC: dict[str, Any] = {**COMMON, "algorithm": "grpo", "asynchronous": True, "staleness": 1, "steps": 3}
 SCRIPT = """
 import json, os, signal, sys

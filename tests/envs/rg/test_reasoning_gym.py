@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ from palestra.envs.rg.levels import RATES
 from palestra.envs.rg.process_pool import GymProcessPool, shared_pool
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 from palestra.parsing import boxed
+from tests.suspending import suspend
 
 
 def python(code: str, **variables: str) -> Any:
@@ -199,7 +199,7 @@ def check_that_a_slow_request_does_not_block_others(pool: GymProcessPool) -> Non
     pool.max_processes = 2
     request: dict[str, Any] = {"method": "item", "name": "lcm", "level": None, "config": {}}
     stopped = pool._idle[0].popen
-    os.kill(stopped.pid, signal.SIGSTOP)  # it receives a request and does not reply until it is killed
+    suspend(stopped.pid)  # it receives a request and does not reply until it is killed
     failures: list[EnvFailed] = []
 
     def request_slowly() -> None:

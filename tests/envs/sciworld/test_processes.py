@@ -24,6 +24,7 @@ from palestra.envs.sciworld.simulator import TaskKey
 from palestra.errors import BadValue, EnvFailed
 from palestra.rollout import collect
 from palestra.seeding import nth_seed
+from tests.suspending import suspend
 
 ACTIONS = ["open door to kitchen", "wait", "go to kitchen", "look around"]
 
@@ -132,7 +133,7 @@ def test_a_dead_process_is_replaced_and_the_episode_continues(how: str) -> None:
         if how == "killed":
             os.kill(simulator.pid, signal.SIGKILL)
         else:
-            os.kill(simulator.pid, signal.SIGSTOP)
+            suspend(simulator.pid)
             simulator.connection.set_timeout(0.5)
         try:
             continued = [env.step(ACTIONS[1])]  # a background thread may already have replaced the process
