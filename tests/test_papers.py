@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palestra.training.recipe import from_mapping
+from palestra.training.recipe import from_mapping, read_recipe
 from tests import warm_process
 
 PAPERS = Path(__file__).parent.parent / "recipes" / "papers"
@@ -400,3 +400,11 @@ def test_times_of_different_machines_are_in_different_tables() -> None:
     report = gem.asynchronous_report(rows)
     assert all(f"On {machine}:" in report for machine in machines) == (len(machines) > 1)
     assert "On " not in gem.asynchronous_report([row for row in rows if row["hardware"] == machines[0]])
+
+
+def test_the_recipe_for_textcraft_has_the_settings_of_its_runs() -> None:
+    recipe = from_mapping(read_recipe(PAPERS.parent / "gpu" / "smollm2_textcraft.toml")).to_dict()
+    game = from_mapping(module("stability").settings_of("textcraft_pretrained", 0, workers=None, given={})).to_dict()
+    for settings in (recipe, game):
+        del settings["run"]
+    assert recipe == game
