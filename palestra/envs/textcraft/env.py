@@ -129,6 +129,7 @@ class TextCraft(MultiTurnEnv):
             distractors=self.rng.randint(0, self.distractors),
             max_steps=self.max_turns // 2,
             rng=self.rng,
+            once=self.feedback == "agentgym",
         )
         self.goal, self._route, self.book = drawn.goal, drawn.route, drawn.book()
         self.shown = list(self.book.ordered)

@@ -7,6 +7,7 @@ from random import Random
 
 from palestra.envs.textcraft.crafting import Route, steps_to
 from palestra.envs.textcraft.recipes import TAGS, Ingredient, Recipe, RecipeBook, make_recipe
+from palestra.errors import BadValue
 
 MAX_ITEMS = 64  # maximum number of items of one kind in an action of the plan
 # Numbers from which those of a recipe are drawn; small ones are more frequent, as in Minecraft.
@@ -22,20 +23,23 @@ _TRIES = 10  # number of plans to draw before the maximum number of ingredients 
 class RandomRecipes:
     """Random recipes for a random goal at a given depth, with the names of the items in `book`.
 
-    The plan has at most `max_steps` actions or, if that is impossible, one per level and another one.
+    The plan has at most `max_steps` actions or, if that is impossible, one per level and another one. With `once`, an
+    action applies a recipe only once.
     """
 
     goal: str
     route: Route
     others: list[Recipe]  # recipes that the plan does not need
 
-    def __init__(self, book: RecipeBook, *, depth: int, distractors: int, max_steps: int, rng: Random) -> None:
+    def __init__(
+        self, book: RecipeBook, *, depth: int, distractors: int, max_steps: int, rng: Random, once: bool = False
+    ) -> None:
         self._book = book
         self._rng = rng
         self._names = sorted(book.items - TAGS.keys())
         self._most = max(_INGREDIENTS)  # maximum number of ingredients in a recipe
         tries = 0
-        while tries == 0 or not self._is_short(max_steps):
+        while tries == 0 or not self._is_short(max(max_steps, depth + 1), once=once):
             self._most = max(1, max(_INGREDIENTS) - tries // _TRIES)
             tries += 1
             self._taken: set[str] = set()  # items in recipes
@@ -57,13 +61,18 @@ class RandomRecipes:
             by_option={},
         )
 
-    def _is_short(self, max_steps: int) -> bool:
+    def _is_short(self, max_steps: int, *, once: bool) -> bool:
         """Return whether the plan has few actions with few items."""
-        steps = steps_to(self.goal, self.route, {})
+        steps = steps_to(self.goal, self.route, {}, once=once)
         largest = max(int(number) for step in steps for number in re.findall(r"\d+", step))
-        return largest <= MAX_ITEMS and (len(steps) <= max_steps or self._most == 1)
+        return largest <= MAX_ITEMS and len(steps) <= max_steps
 
     def _new_item(self) -> str:
+        if len(self._taken) >= len(self._names):
+            raise BadValue(
+                f"the recipe folder has only {len(self._names)} items, which are too few for random recipes; use "
+                "random_recipes=0, or lower `distractors`"
+            )
         while (item := self._rng.choice(self._names)) in self._taken:
             pass
         self._taken.add(item)

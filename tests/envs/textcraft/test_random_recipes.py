@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,7 +26,7 @@ def make(depth: int = 2, **options: Any) -> Any:
 
 @given(seed=st.integers(0, 10_000), depth=st.integers(1, 4), feedback=st.sampled_from(["hints", "agentgym"]))
 def test_the_expert_only_needs_the_prompt(seed: int, depth: int, feedback: str) -> None:
-    env = make(depth, feedback=feedback, max_turns=400)
+    env = make(depth, feedback=feedback)
     prompt, info = env.reset(seed=seed)
     assert f"Goal: craft {info['goal']}." in prompt
     assert info["depth"] == depth
@@ -39,14 +41,18 @@ def test_the_expert_only_needs_the_prompt(seed: int, depth: int, feedback: str) 
 
 
 @given(
-    seed=st.integers(0, 10_000), depth=st.integers(1, 4), distractors=st.integers(0, 10), max_steps=st.integers(1, 20)
+    seed=st.integers(0, 10_000),
+    depth=st.integers(1, 4),
+    distractors=st.integers(0, 10),
+    max_steps=st.integers(1, 20),
+    once=st.booleans(),
 )
 def test_plans_are_short_and_have_the_depth_of_the_goal(
-    seed: int, depth: int, distractors: int, max_steps: int
+    seed: int, depth: int, distractors: int, max_steps: int, once: bool
 ) -> None:
-    drawn = RandomRecipes(BOOK, depth=depth, distractors=distractors, max_steps=max_steps, rng=Random(seed))
+    drawn = RandomRecipes(BOOK, depth=depth, distractors=distractors, max_steps=max_steps, rng=Random(seed), once=once)
     book = drawn.book()
-    steps = steps_to(drawn.goal, drawn.route, {})
+    steps = steps_to(drawn.goal, drawn.route, {}, once=once)
     assert len(steps) <= max(max_steps, depth + 1)
     assert all(int(word) <= MAX_ITEMS for step in steps for word in step.split() if word.isdigit())
 
@@ -124,6 +130,19 @@ def test_goals_of_any_depth_are_drawn_without_a_depth() -> None:
 def test_the_test_split_has_the_real_recipes() -> None:
     env, reference = make(split="test"), palestra.make("textcraft:Depth2-v0", split="test")
     assert [env.reset(seed=seed) for seed in range(5)] == [reference.reset(seed=seed) for seed in range(5)]
+
+
+def test_a_folder_with_few_items_is_reported(tmp_path: Path) -> None:
+    for number in range(4):
+        recipe = {
+            "type": "minecraft:crafting_shapeless",
+            "ingredients": [{"item": f"minecraft:thing_{number}"}],
+            "result": {"item": f"minecraft:thing_{number + 1}"},
+        }
+        (tmp_path / f"{number}.json").write_text(json.dumps(recipe))
+    env = make(1, folder=str(tmp_path))
+    with pytest.raises(BadValue, match="only 5 items, which are too few for random recipes; use random_recipes=0"):
+        [env.reset(seed=seed) for seed in range(5)]
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.5, "half"])
