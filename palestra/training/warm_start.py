@@ -79,23 +79,23 @@ async def warm_start(
     longest = done = cloned = 0
     for number, part in enumerate(parts):
         agent = await model(longest) if model is not None and number else None
-        shown = await _play(learner, config, part, agent, **rollout_options)
-        longest = max(longest, shown.longest)
-        cloned += len(shown.samples)
-        planned = [len(shown.samples), *map(len, parts[number + 1 :])]
+        played = await _play(learner, config, part, agent, **rollout_options)
+        longest = max(longest, played.longest)
+        cloned += len(played.samples)
+        planned = [len(played.samples), *map(len, parts[number + 1 :])]
         total = done + options.epochs * sum(-(-episodes // options.batch) for episodes in planned)
         progress = Phase("warm start: learning", total)
         for epoch in range(options.epochs):
             if on_epoch is not None and options.evaluate:
                 await on_epoch(number * options.epochs + epoch, longest)
-            turn_weights = shown.imitated
+            turn_weights = played.imitated
             if epoch + 1 == options.epochs and options.player == "random":
-                turn_weights = action_weights(config, shown.episodes)
-            order = list(range(len(shown.samples)))
+                turn_weights = action_weights(config, played.episodes)
+            order = list(range(len(played.samples)))
             rng.shuffle(order)
             losses: list[float] = []
             for start in range(0, len(order), options.batch):
-                batch = [sample for i in order[start : start + options.batch] for sample in shown.samples[i]]
+                batch = [sample for i in order[start : start + options.batch] for sample in played.samples[i]]
                 lr = options.lr * min(1.0, (done + 1) / 10, (total - done) / (0.3 * total))
                 update = clone_samples(
                     learner,
@@ -118,7 +118,7 @@ async def warm_start(
 
 
 @dataclass(slots=True)
-class _Shown:
+class _Round:
     """The episodes of one round."""
 
     samples: list[list[TrainingSample]] = field(default_factory=list)  # of each episode
@@ -129,7 +129,7 @@ class _Shown:
 
 async def _play(
     learner: Learner, config: TrainConfig, tasks: Sequence[Task], model: ChatAgent | None, **rollout_options: Any
-) -> _Shown:
+) -> _Round:
     """Let the scripted player play the tasks; `model` plays a fraction of the turns, and every process its shard."""
     options, distributed = config.warm_start, learner.distributed
     player = Demonstrator(
@@ -143,7 +143,7 @@ async def _play(
     method = "expert_action" if options.player == "expert" else "sample_random_action"
     hint = f". Check {method} of the environment, or use --warm-start 0"
     concurrency = config.sampling.concurrency or 64
-    shown = _Shown()
+    played = _Round()
     with phase("warm start: playing episodes", len(tasks)) as progress:
         for first in range(0, len(tasks), CHUNK):
             part = list(tasks[first : first + CHUNK])
@@ -155,20 +155,20 @@ async def _play(
                 on_trajectory=progress.count,
                 **rollout_options,
             )
-            if mine and (not shown.samples or result.stopped is not None):
+            if mine and (not played.samples or result.stopped is not None):
                 check_finished(result, f"the {options.player} player of the warm start", hint=hint)
             trajectories = result.trajectories
             if model is not None and distributed.size > 1:  # the model's replies may differ between processes
                 shards = await asyncio.to_thread(distributed.gather, trajectories)
                 trajectories = [t for shard in shards for t in shard]
-            shown.samples += [samples_with_end(t, len(shown.samples) + i) for i, t in enumerate(trajectories)]
-            shown.episodes += [Episode.from_trajectory(t) for t in rewarded(config, trajectories)]
-            shown.imitated += [imitated_turns(t) for t in trajectories]
+            played.samples += [samples_with_end(t, len(played.samples) + i) for i, t in enumerate(trajectories)]
+            played.episodes += [Episode.from_trajectory(t) for t in rewarded(config, trajectories)]
+            played.imitated += [imitated_turns(t) for t in trajectories]
             calls = [call for t in trajectories for turn in t.turns for call in turn.action.calls]
-            shown.longest = max([shown.longest, *(len(call.ids) for call in calls if call.version == SCRIPTED)])
+            played.longest = max([played.longest, *(len(call.ids) for call in calls if call.version == SCRIPTED)])
     if model is not None and isinstance(model.engine, PolicyEngine):
         await model.engine.release_memory()
-    return shown
+    return played
 
 
 def rewarded(config: TrainConfig, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
