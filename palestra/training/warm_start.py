@@ -153,6 +153,7 @@ async def _play(
                 mine,
                 concurrency=concurrency if model is not None else min(64, concurrency),
                 on_trajectory=progress.count,
+                fail_on_long_prompt=True,  # an episode without an action cannot be imitated
                 **rollout_options,
             )
             if mine and (not played.samples or result.stopped is not None):

@@ -13,7 +13,7 @@ import pytest
 from palestra.agents import ChatAgent
 from palestra.engines.default_model import default_tokenizer
 from palestra.engines.scripted import ScriptedEngine
-from palestra.errors import BadValue
+from palestra.errors import BadValue, PalestraError
 from palestra.rollout import Task, collect
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
@@ -121,6 +121,16 @@ def test_a_run_has_an_evaluation_for_every_epoch_of_every_round(tmp_path: Path) 
     run = asyncio.run(run_trainer(from_mapping(settings)))
     rows = [(row["step"], row.get("warm_epoch")) for row in run.rows]
     assert rows == [(-5, 0), (-4, 1), (-3, 2), (-2, 3), (-1, None), (0, None)]
+
+
+def test_prompts_that_do_not_fit_into_the_models_context_are_reported() -> None:
+    learner = learner_of(**EXPERT, warm_start=4, warm_rounds=2)
+
+    async def current(_: int) -> ChatAgent:
+        return ChatAgent(ScriptedEngine("1", tokenizer=default_tokenizer(), max_context=40), max_tokens=8)
+
+    with pytest.raises(PalestraError, match="expert player of the warm start finished no episodes"):
+        asyncio.run(warm_start(learner, learner.config, model=current))
 
 
 def test_every_round_has_an_episode() -> None:
