@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from palestra.engines.local.loading import transformer_layers
 from palestra.training.update_memory import (
     CPU_LIMIT,
     GPU_FRACTION,
@@ -21,11 +22,6 @@ from palestra.training.update_memory import (
 )
 
 _recompute: ContextVar[bool] = ContextVar("recompute", default=False)
-
-
-def transformer_layers(model: Any) -> list[nn.Module]:
-    """Return a model's transformer blocks, which are the units for recomputation and sharding."""
-    return [m for m in model.modules() if any(k.__name__ == "GradientCheckpointingLayer" for k in type(m).__mro__)]
 
 
 def patch_layers(model: Any) -> None:

@@ -331,7 +331,7 @@ def load_policy(
     if policy.layout(config.optimizer.packing) == "rows" and policy.separate is not None:
         raise BadValue(f"{type(loaded).__name__} does not support --packing: {policy.separate}")
     if context is not None and several:
-        layers, device, offload = memory.transformer_layers(policy), policy.device, config.optimizer.offload
+        layers, device, offload = loading.transformer_layers(policy), policy.device, config.optimizer.offload
         distributed.shard(policy, layers, device, context, offload=offload)
         policy.offloaded_from = device if offload else None
     policy.update_sampler()

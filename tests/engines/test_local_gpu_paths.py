@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from palestra.engines import Completion, Sampling
-from palestra.engines.local import runner
+from palestra.engines.local import rounding, runner
 from palestra.engines.local.engine import LocalEngine
 from palestra.engines.local.paged import reference
-from palestra.engines.local.paged.reference import apply_updates, decode_attention
+from palestra.engines.local.paged.reference import add_rms_norm, apply_updates, decode_attention
 from palestra.errors import EngineFailed
 from tests.engines.test_local_architectures import (
     ARCHITECTURES,
@@ -107,6 +107,27 @@ def test_self_check_rejects_wrong_kernels(
     with caplog.at_level(logging.WARNING, "palestra"):
         asyncio.run(run())
     assert "nats" in caplog.text
+
+
+def rounded_norm(*arguments: Any) -> torch.Tensor:
+    return add_rms_norm(*arguments).bfloat16().float()
+
+
+def test_self_check_accepts_errors_that_rounding_can_explain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use a deep model with large weights, in which rounding errors grow, and kernels that round to bfloat16."""
+    sensitive = qwen3(num_hidden_layers=24, initializer_range=0.8)
+
+    async def selected() -> str:
+        async with LocalEngine(sensitive, threads=1) as engine:
+            return engine.runner
+
+    monkeypatch.setattr(reference, "add_rms_norm", rounded_norm)
+    assert asyncio.run(selected()) == "native"  # float32 does not explain the errors
+    monkeypatch.setattr(rounding, "precision_of", lambda _: torch.finfo(torch.bfloat16).eps)
+    monkeypatch.setattr(rounding, "MAX_KL_LOW_PRECISION", 1e-5)  # so that only the measured divergence matters
+    assert asyncio.run(selected()) == "paged"
+    monkeypatch.setattr(reference, "apply_updates", lost_block_tables)
+    assert asyncio.run(selected()) == "native"
 
 
 def test_adapter_added_by_an_update_moves_running_requests_to_another_runner() -> None:

@@ -85,6 +85,11 @@ def stop_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(stops)
 
 
+def transformer_layers(model: Any) -> list[torch.nn.Module]:
+    """Return a model's transformer blocks."""
+    return [m for m in model.modules() if any(k.__name__ == "GradientCheckpointingLayer" for k in type(m).__mro__)]
+
+
 def context_length(model: Any, requested: int | None) -> int | None:
     """Return the model's context length in tokens, or `requested` if that is smaller; None if unknown."""
     config = _text_config(model)

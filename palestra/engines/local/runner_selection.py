@@ -11,8 +11,9 @@ from palestra.engines.local import loading
 from palestra.engines.local.decoder import NativeRunner
 from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.prefix_cache import CacheEntry
+from palestra.engines.local.rounding import largest_kl
 from palestra.engines.local.runner import Chunk, Runner, StepBatch
-from palestra.engines.local.transformers_runner import RecomputeRunner, TransformersRunner
+from palestra.engines.local.transformers_runner import RecomputeRunner, TransformersRunner, eval_mode
 
 logger = logging.getLogger(__name__)
 
@@ -52,25 +53,23 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
         if offset is None:
             return "the cache is too small for the comparison"
         entries.append(CacheEntry(ids, None, offset, 64))
-    tolerance = 1e-3 if model.dtype == torch.float32 else 0.5  # lower precisions have larger rounding errors
-    if device.type != "cpu" and torch.get_float32_matmul_precision() != "highest":
-        tolerance = max(tolerance, 0.1)  # TF32
-    was_training = [module for module in model.modules() if module.training]
-    model.eval()
+    prompts = [torch.tensor([ids], device=device) for ids in sequences]
     try:
-        reference = [model(input_ids=torch.tensor([s], device=device), use_cache=False).logits[0] for s in sequences]
-        for spans in zip(*cuts, strict=True):
-            chunks = [Chunk(entry, start, stop, True) for entry, (start, stop) in zip(entries, spans, strict=True)]
-            actual = runner.forward(StepBatch.from_chunks(chunks)).float().log_softmax(-1)
-            expected = torch.stack([logits[chunk.stop - 1] for logits, chunk in zip(reference, chunks, strict=True)])
-            error = (actual - expected.float().log_softmax(-1)).abs().max().item()
-            if not error <= tolerance and expected.isfinite().all():
-                return f"log-probabilities differ from the model's by {error:.2g}"
+        with eval_mode(model):
+            limit = max(largest_kl(model, ids) for ids in prompts)
+            reference = [model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1) for ids in prompts]
+            kls = []
+            for spans in zip(*cuts, strict=True):
+                chunks = [Chunk(entry, start, stop, True) for entry, (start, stop) in zip(entries, spans, strict=True)]
+                actual = runner.forward(StepBatch.from_chunks(chunks)).float().log_softmax(-1)
+                expected = torch.stack([row[chunk.stop - 1] for row, chunk in zip(reference, chunks, strict=True)])
+                kls.append((expected.exp() * (expected - actual)).sum(-1))
+            kl = torch.cat(kls).mean().item()
+            if not kl <= limit and all(bool(row.isfinite().all()) for row in reference):
+                return f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
     except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:
-        for module in was_training:
-            module.training = True
         for entry in entries:
             kv_cache.allocator.free(entry.offset, entry.size)
     return None

@@ -16,11 +16,11 @@ from palestra.engines.local.paged.layout import LOGPROB_TEMPERATURE, PAGE, STATE
 from palestra.engines.local.paged.model import PagedModel
 from palestra.engines.local.paged.runner import NO_CHUNKS, NO_INTS, Chunks, PagedRunner, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
+from palestra.engines.local.rounding import largest_kl
 from palestra.engines.local.transformers_runner import eval_mode
 
 CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # the chunks are prefilled, the rest is decoded
 CHECK_LOGITS = 1 << 24  # maximum number of logits per forward pass in the check, which limits its memory
-MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02  # mean KL divergence from the model, in nats per token
 NO_SLOTS = np.zeros(0, np.int64)
 NO_STATES = np.zeros((0, 1 + STATE_WIDTH), np.int32)
 
@@ -87,23 +87,22 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
     vocabulary = loading.vocabulary_size(model)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(vocabulary, (CHECK_SEQUENCES, tokens), generator=generator)
+    together = max(1, CHECK_LOGITS // (tokens * vocabulary))
     with eval_mode(model):
         hidden = forced_hidden(runner, ids.numpy().astype(np.int32), CHECK_CHUNKS)
         total = torch.zeros((), device=device)
-        together = max(1, CHECK_LOGITS // (tokens * vocabulary))
         for sequences, states in zip(torch.split(ids.to(device), together), torch.split(hidden, together), strict=True):
             expected = model(input_ids=sequences, use_cache=False).logits.float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
-    kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
+        kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
+        limit = largest_kl(model, ids[:together].to(device))
     if any(layer.experts is not None for layer in paged.layers):
         _try_step(runner)
     memory.close()
-    tf32 = device.type == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    limit = MAX_KL if paged.dtype == torch.float32 and not tf32 else MAX_KL_LOW_PRECISION
     weights_are_finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
     return (
-        f"its distributions differ from the model's by {kl:.2g} nats"
+        f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
         if not kl <= limit and weights_are_finite
         else None
     )
