@@ -231,6 +231,29 @@ def test_a_model_that_is_trained_further_keeps_its_kind_of_defaults(
     assert config.model.name == str(runner.start_model(run, args))
 
 
+def test_horizons_of_a_pretrained_model_start_from_the_same_imitation_of_the_expert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, agentgym, plan = module("runner"), module("agentgym"), module("plan")
+    trained: list[dict[str, object]] = []
+
+    def train(settings: dict[str, object], folder: Path, _: float) -> int:
+        trained.append(settings)
+        (folder / "checkpoints" / "step-0").mkdir(parents=True)
+        (folder / "checkpoints" / "step-0" / "config.json").touch()
+        return 0
+
+    monkeypatch.setattr(runner, "train", train)
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "test.jsonl")]
+    args = runner.parser_of("", "test", ["test"]).parse_args(["test", *folders, "--tasks", "TextCraft, depth 3"])
+    runner.execute(lambda rows: agentgym.horizons([1], plan.model_settings("org/pretrained"), rows), args)
+    start, *variants = map(from_mapping, trained)
+    assert (start.model.name, start.warm_start.episodes, start.warm_start.rounds) == ("org/pretrained", 2000, 4)
+    assert sorted(str(settings["horizon"]) for settings in trained[1:]) == ["20", "5", "5,10,20@10"]
+    assert {config.model.name for config in variants} == {str(next(tmp_path.glob("runs/warm*/checkpoints/step-0")))}
+    assert {config.warm_start.episodes for config in variants} == {0}
+
+
 def test_finished_runs_are_recognized_after_options_were_added() -> None:
     """If this fails because of a new option, add it to `ADDED` in palestra/training/resume.py.
 

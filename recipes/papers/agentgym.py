@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plan import Question, Row, Run, from_warm_start
+from plan import Question, Row, Run, from_warm_start, with_model
 from report import (
     before,
     by_task_and_variant,
@@ -76,12 +76,10 @@ def tasks(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -> l
             variant="rebn",
             seed=seed,
             settings={
-                **LONG,
-                **settings,
+                **with_model({**LONG, **settings}, model),
                 "env": envs,
                 "eval_every": settings.get("steps", LONG["steps"]),
                 "eval_episodes": EPISODES * len(envs),
-                **model,
             },
         )
         for seed in seeds
@@ -170,7 +168,7 @@ def horizons(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) -
         for task, (given, (short, middle, long)) in HORIZON_TASKS.items():
             stage = LONG["steps"] // 3
             values = {"short": f"{short}", "long": f"{long}", "growing": f"{short},{middle},{long}@{stage}"}
-            base = {**LONG, **given, "env_kwargs": {"max_turns": long}, "rollback": 0.0, **model}
+            base = {**with_model({**LONG, **given}, model), "env_kwargs": {"max_turns": long}, "rollback": 0.0}
             runs += [
                 from_warm_start("horizons", task, name, seed, base, {"horizon": values[name]}) for name in HORIZONS
             ]

@@ -21,6 +21,10 @@ PRETRAINED: dict[str, Any] = {
 }
 
 
+# Imitation of the expert by a pretrained model: it plays half of the turns in three of the four rounds itself.
+IMITATION: dict[str, Any] = {"warm_rounds": 4, "warm_batch": 32, "warm_lr": 4e-4}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A training run: its place in the tables, its settings, and the evaluations of its model after training."""
@@ -52,7 +56,19 @@ def model_settings(name: str | None) -> dict[str, Any]:
     """Return the settings for `--model`; without a name, each question has its own model."""
     if name is None:
         return {}
-    return {"model": name} if name.startswith("default:") else {"model": name, **PRETRAINED}
+    return {"model": name} if is_untrained(name) else {"model": name, **PRETRAINED}
+
+
+def with_model(settings: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` with those of `model_settings`; if the model imitates an expert, as many episodes as given."""
+    merged = {**settings, **model}
+    if merged.get("warm_player") == "expert" and not is_untrained(merged["model"]):
+        merged |= {"warm_start": settings["warm_start"], **IMITATION}
+    return merged
+
+
+def is_untrained(model: str) -> bool:
+    return model.startswith("default:")
 
 
 def warm_start(settings: Mapping[str, Any], *, task: str, seed: int) -> Run:
@@ -78,11 +94,7 @@ def from_warm_start(
     settings: Mapping[str, Any],
     evaluations: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Run:
-    """Return a run with `settings` in addition to `base`; runs with the same base and seed start from the same model.
-
-    Runs with a pretrained model do not share their warm start.
-    """
-    untrained = str(base["model"]).startswith("default:")
+    """Return a run with `base` and `settings`; all runs with the same base and seed start from the same model."""
     return Run(
         question=question,
         task=task,
@@ -90,6 +102,6 @@ def from_warm_start(
         seed=seed,
         settings={**base, **settings},
         evaluations=evaluations,
-        start=warm_start(base, task=task, seed=seed) if untrained else None,
+        start=warm_start(base, task=task, seed=seed),
         start_step=0,
     )

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any
 
 from files import DOCS, HERE, append, curve, ended, finished, results, write_section
-from plan import Question, Row, Run, model_settings
+from plan import Question, Row, Run, is_untrained, model_settings
 from processes import end_all, palestra, stopping
 from settings import flags_of, given, hardware, key_of, untrained_defaults
 
@@ -129,7 +129,7 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
         model = start_model(run, args)
         if not (model / "config.json").exists():
             return  # the data file contains the result of the other run
-        if run.model.startswith("default:"):
+        if is_untrained(run.model):
             settings = untrained_defaults(settings, str(model))
         else:
             settings = {**settings, "model": str(model), "warm_start": 0}

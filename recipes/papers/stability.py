@@ -202,7 +202,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         name = f"{row['game']} ({'; '.join(notes)})" if notes else row["game"]
         before = f"{rates[0]:.1%} | {max(rates):.1%}" if rates else " | "
         training = f"{row['training'][-1][1]:.1%}" if row.get("training") else ""  # not in older rows
-        numbers = f"{before} | {training} | {reached} | {final} | {further} | {row['seconds']}"
+        seconds = "" if row["seconds"] is None else row["seconds"]
+        numbers = f"{before} | {training} | {reached} | {final} | {further} | {seconds}"
         credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
         rewards = CREDIT[row["game"]] if credit else "success"
         lines.append(f"| {name} | {rewards} | {row['seed']} | {numbers} | {row['ended']} |")
@@ -234,7 +235,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{sum(final >= GOAL for final in finals)} of {len(longest)}" if longest else "not run yet",
             f"{len(reached)} of {len(longest)}" if longest else "",
             _range([r["reached"] for r in reached]),
-            _range([r["seconds"] for r in reached]),
+            _range([r["seconds"] for r in reached if r["seconds"] is not None]),
             f"{min(finals):.1%}" if finals else "",
             f"{min(later):.1%}" if later else "",
             "; ".join(_unfinished(r) for r in others),
