@@ -83,14 +83,14 @@ class AsyncTrainer(SyncTrainer):
     async def run(self) -> TrainingRun:
         self._batch_started = perf_counter()
         async with (
-            self.worker_processes(),
-            stream(self.agent(), self._tasks(), **self.rollout_options) as self._stream,
+            self.player.processes(),
+            stream(self.player.agent(), self._tasks(), **self.player.rollout_options) as self._stream,
         ):
             return await super().run()
 
     async def prepare(self) -> None:
         await super().prepare()
-        self._stream.agent = self.agent()  # uses the reply length from the warm start
+        self._stream.agent = self.player.agent()  # uses the reply length from the warm start
 
     async def iteration(self, step: int) -> dict[str, Any]:
         """Wait for a batch and train on it while further episodes are played."""

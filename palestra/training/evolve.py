@@ -68,7 +68,7 @@ class EvolutionTrainer(Trainer):
                 self.log,
                 on_epoch=self.evaluate_epoch,
                 model=self.published_agent,
-                **self.env_options,
+                **self.player.env_options,
             )
             self.set_reply_length(longest)
         else:

@@ -51,7 +51,7 @@ class SyncTrainer(Trainer):
             self.log,
             on_epoch=self.evaluate_epoch,
             model=self.published_agent,
-            **self.env_options,
+            **self.player.env_options,
         )
         self.set_reply_length(longest)
         await self.publish()

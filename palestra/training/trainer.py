@@ -8,45 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import json
-import platform
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext
-from functools import cache
-from importlib.metadata import version
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
 
 import torch
 
-from palestra import __version__
 from palestra.agents import ChatAgent
 from palestra.errors import BadValue
-from palestra.folders import check_unused, error_record, locked
+from palestra.folders import error_record, locked
 from palestra.progress import phase
-from palestra.rollout import RolloutResult, RolloutWorkers, Task, Writer, collect
-from palestra.rollout.collect import collect_groups
-from palestra.rollout.env_provider import EnvProvider, create_env_provider
+from palestra.rollout import RolloutResult, Task, Writer
 from palestra.rollout.heap import frozen_heap
 from palestra.rollout.task_log import TaskLog, overlap
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
 from palestra.training.critic import copy_policy_weights
 from palestra.training.distributed import connect, explained_disconnection, gather_result
-from palestra.training.failures import check_finished
+from palestra.training.episode_player import EpisodePlayer
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
-from palestra.training.reporting.metrics import Metrics, rows_before
-from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
+from palestra.training.reporting.metrics import Metrics, MetricsInMemory
 from palestra.training.reporting.warnings import Warnings
-from palestra.training.resume import changed_settings
 from palestra.training.rollback import Rollback
 from palestra.training.rollout_metrics import rollout_metrics
-from palestra.training.rollout_workers import rollout_workers
 from palestra.training.run import TrainingRun
+from palestra.training.run_start import prepare_folder
 from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
@@ -85,9 +76,6 @@ class Trainer(ABC):
         self.best = -1.0
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
-        self._env_provider: EnvProvider | None = None
-        self._rollout_workers: RolloutWorkers | None = None
-        self._agents: dict[bool, ChatAgent] = {}  # by whether the agent plays evaluation episodes
         try:
             self._set_up(resume)
         except BaseException:
@@ -116,7 +104,7 @@ class Trainer(ABC):
             self.step, self.best = state["step"], state["best"]
             self.learner.lr_steps = state["lr_steps"]
             self.rollback.load(state, last)
-            self.set_reply_length(state["max_tokens"])
+            self._limit_replies(state["max_tokens"])
             self.load_state(state)
             self.log(f"resumed from {last} at step {self.step}")
         self.metrics = (Metrics if self.distributed.is_main else MetricsInMemory)(
@@ -129,6 +117,7 @@ class Trainer(ABC):
         )
         self.task_log = TaskLog(self.folder if self.distributed.is_main else None, from_step=self.step if last else -1)
         self.engine = make_engine(config, policy, self.distributed, lockstep=self.lockstep)
+        self.player = EpisodePlayer(self.config, self.engine, self.log)
         self.unpublished = self.engine.starts_empty
 
     @abstractmethod
@@ -163,7 +152,7 @@ class Trainer(ABC):
 
     async def _run_steps(self) -> None:
         steps = self.config.run.steps
-        async with self.engine, self.worker_processes():
+        async with self.engine, self.player.processes():
             if self.unpublished and not self.fresh:
                 await self.publish()
             if self.fresh:
@@ -186,9 +175,12 @@ class Trainer(ABC):
 
     def set_reply_length(self, tokens: int) -> None:
         """Limit the replies of an untrained model to this many tokens, if it is not 0 and no other limit was set."""
+        self._limit_replies(tokens)
+        self.player.set_config(self.config)
+
+    def _limit_replies(self, tokens: int) -> None:
         if tokens and not self._given.sampling.max_tokens and not self.config.model.trained:
             self.config = self.learner.config = self.config.with_reply_length(tokens)
-            self._agents.clear()
             self._save_reply_length()
 
     def _save_reply_length(self) -> None:
@@ -199,33 +191,6 @@ class Trainer(ABC):
         if not self.config.model.trained:
             self.learner.policy.sampler.generation_config.max_new_tokens = self.config.sampling.max_tokens
 
-    @asynccontextmanager
-    async def worker_processes(self) -> AsyncIterator[None]:
-        """Keep the processes that play episodes or run environments running for the whole run."""
-        env, sampling = self.config.env, self.config.sampling
-        if self._env_provider is not None or self._rollout_workers is not None:  # already running
-            yield
-        elif env.backend == "inline":
-            async with rollout_workers(self.config, self.agent, self.engine, self.log) as self._rollout_workers:
-                try:
-                    yield
-                finally:
-                    self._rollout_workers = None
-        else:
-            self._env_provider = create_env_provider(
-                env.backend,
-                # In an asynchronous run, evaluation episodes run concurrently with training episodes.
-                capacity=sampling.concurrency * (2 if sampling.asynchronous else 1),
-                workers=env.workers or None,
-                step_timeout=env.step_timeout or None,
-                reset_timeout=env.reset_timeout or None,
-            )
-            try:
-                yield
-            finally:
-                await self._env_provider.aclose()
-                self._env_provider = None
-
     async def publish(self) -> dict[str, float]:
         """Make the engine use the current weights for sampling; return metrics of the check after the update."""
         self.unpublished = False
@@ -235,52 +200,7 @@ class Trainer(ABC):
         """Return an agent that plays with the current weights; `reply_length` is as in `set_reply_length`."""
         self.set_reply_length(reply_length)
         await self.publish()
-        return self.agent()
-
-    def agent(self, *, evaluation: bool = False) -> ChatAgent:
-        """Return an agent that plays with the current weights. It is created once, since it analyzes the template."""
-        if evaluation not in self._agents:
-            self._agents[evaluation] = self._make_agent(evaluation=evaluation)
-        return self._agents[evaluation]
-
-    def _make_agent(self, *, evaluation: bool) -> ChatAgent:
-        sampling = self.config.sampling
-        temperature = self.config.eval_temperature if evaluation else sampling.temperature
-        filters = {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": sampling.min_p}
-        return self.config.agent.chat_agent(
-            self.engine,
-            max_tokens=sampling.max_tokens,
-            temperature=temperature,
-            stop=sampling.stop,
-            tempered_logprobs=not evaluation,  # the learner also computes log-probs at the sampling temperature
-            **(filters if temperature else {}),
-        )
-
-    @property
-    def env_options(self) -> dict[str, Any]:
-        """Options for `collect` and `stream` that determine how environments are built and where they run."""
-        env = self.config.env
-        options: dict[str, Any] = {"wrappers": env.all_wrappers}
-        if self._env_provider is not None:
-            return {**options, "env_provider": self._env_provider}
-        return {**options, "step_timeout": env.step_timeout or None, "reset_timeout": env.reset_timeout or None}
-
-    @property
-    def rollout_options(self) -> dict[str, Any]:
-        """Options for `collect` and `stream` in training episodes, including support for a horizon per task."""
-        options = self.env_options
-        if self.config.env.schedule.stages:
-            options["wrappers"] = (*options["wrappers"], ("Horizon", {"turns": None}))
-        sampling = self.config.sampling
-        if self._rollout_workers is not None:
-            options["rollout_workers"] = self._rollout_workers
-        # An episode without an action cannot be trained on.
-        return {
-            **options,
-            "concurrency": sampling.concurrency,
-            "retries": sampling.retries,
-            "fail_on_long_prompt": True,
-        }
+        return self.player.agent()
 
     async def play(self, tasks: list[Task], *, evaluation: bool = False, groups: int | None = None) -> RolloutResult:
         """Play `tasks` with the current weights; with several processes, play only this process's shard.
@@ -291,14 +211,7 @@ class Trainer(ABC):
             raise BadValue("oversampling runs in one process; start without torchrun, or use --oversampling 1")
         if self.unpublished:
             await self.publish()
-        agent = self.agent(evaluation=evaluation)
-        mine = self.distributed.shard(tasks)
-        with phase("evaluating" if evaluation else "sampling", len(mine)) as shown:
-            if groups is None:
-                result = await collect(agent, mine, on_trajectory=shown.count, **self.rollout_options)
-            else:
-                result = await collect_groups(agent, tasks, groups=groups, **self.rollout_options)
-        check_finished(result, "the model")
+        result = await self.player.play(self.distributed.shard(tasks), evaluation=evaluation, groups=groups)
         await self._wait_for_processes()
         return result
 
@@ -403,26 +316,9 @@ class Trainer(ABC):
         return self.folder / "trajectories" / f"step-{step:06d}{rank}.jsonl.gz"
 
     def _claim_folder(self, resume: bool) -> Path | None:
-        """Create the run folder, or return the checkpoint to continue from; raise BadValue if its config differs."""
-        tables = json.loads(json.dumps(self._settings))
+        """Lock the run's folder until the run ends, and return the checkpoint to continue from, if there is one."""
         self._lock.enter_context(locked(self.folder, activity="training"))
-        check_unused(self.folder, ours=holds_run(self.folder), what="training run")
-        last = checkpoint.newest_intact(self.folder, self.log) if resume else None
-        if last is None and resume and checkpoint.checkpoints(self.folder):
-            raise BadValue(f"all checkpoints in {self.folder} are damaged; --overwrite (overwrite=True) starts over")
-        if last is None:
-            delete_run(self.folder)
-        else:
-            saved = checkpoint.saved_config(last)
-            changed = [f"{section}.{key}" for section, key in changed_settings(saved, tables)]
-            if changed:
-                raise BadValue(
-                    f"{self.folder} contains a run with different settings ({', '.join(changed)}). "
-                    "Choose another --out, or start over with --overwrite"
-                )
-        if last is None or not readable_settings(self.folder):
-            write_settings(self.folder, {"config": tables, "versions": _versions(), "command": sys.argv})
-        return last
+        return prepare_folder(self.folder, self._settings, resume=resume, log=self.log)
 
     def _load_reference(self, policy: Policy, last: Path | None) -> Policy:
         start = self.folder / "start"
@@ -451,20 +347,3 @@ class Trainer(ABC):
         if self.distributed.is_main:
             checkpoint.prune(self.folder, self.config.run.keep)
         checkpoint.save_model(self.learner, self.folder / "last")
-
-
-@cache  # finding a package's metadata takes about 10 ms
-def _versions() -> dict[str, str]:
-    versions = {"palestra": __version__, "python": platform.python_version()}
-    return versions | {name: version(name) for name in ("torch", "transformers", "tokenizers")}
-
-
-class MetricsInMemory(Metrics):
-    """Metrics for a process that writes no files."""
-
-    def __init__(self, folder: Path, *, from_step: int | None = None, **_: Any) -> None:
-        self.rows = rows_before(folder / "metrics.jsonl", from_step)
-        self._sinks = []
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        self.rows.append(dict(row))

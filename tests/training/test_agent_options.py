@@ -81,7 +81,7 @@ def test_training_and_evaluation_use_the_agent_options(tmp_path: Path) -> None:
         temperature=0.7,
         eval_temperature=0.0,
     )
-    agents = trainer.agent(), trainer.agent(evaluation=True)
+    agents = trainer.player.agent(), trainer.player.agent(evaluation=True)
     for agent in agents:
         assert (agent.system, agent.style, agent.context) == ("Play.", ReActStyle(), Summary(turns=2))
         assert (agent.sampling.stop, agent.sampling.max_tokens) == (("END",), 16)
@@ -108,8 +108,8 @@ def test_the_length_of_replies_depends_on_the_template(thinking_model: str, tmp_
     lengths = {}
     for thinking in ("auto", "on"):
         trainer = trainer_of(tmp_path / thinking, model=thinking_model, thinking=thinking)
-        assert trainer.agent().sampling.max_tokens == trainer.learner.config.sampling.max_tokens
-        lengths[thinking] = trainer.agent().sampling.max_tokens
+        assert trainer.player.agent().sampling.max_tokens == trainer.learner.config.sampling.max_tokens
+        lengths[thinking] = trainer.player.agent().sampling.max_tokens
     assert lengths == {"auto": 512, "on": 4096}
 
 

@@ -73,6 +73,17 @@ class Metrics:
             self._sinks.pop().close()
 
 
+class MetricsInMemory(Metrics):
+    """Metrics for a process that writes no files."""
+
+    def __init__(self, folder: Path, *, from_step: int | None = None, **_: Any) -> None:
+        self.rows = rows_before(folder / "metrics.jsonl", from_step)
+        self._sinks = []
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.rows.append(dict(row))
+
+
 def rows_before(path: Path, step: int | None) -> list[dict[str, Any]]:
     """Return the rows in a metrics file before a step, or an empty list if it is None."""
     return [] if step is None else [row for row in read(path) if row["step"] < step]

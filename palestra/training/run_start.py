@@ -1,0 +1,52 @@
+"""Prepare a run's folder: create it for a new run, or find the checkpoint from which the run continues."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from palestra import __version__
+from palestra.errors import BadValue
+from palestra.folders import check_unused
+from palestra.training import checkpoint
+from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
+from palestra.training.resume import changed_settings
+
+
+def prepare_folder(
+    folder: Path, settings: Mapping[str, Any], *, resume: bool, log: Callable[[str], None]
+) -> Path | None:
+    """Create the folder of a new run, or return the checkpoint to continue from; the caller must have locked it.
+
+    Raises BadValue if the folder contains other files, or a run with other settings.
+    """
+    tables = json.loads(json.dumps(settings))
+    check_unused(folder, ours=holds_run(folder), what="training run")
+    last = checkpoint.newest_intact(folder, log) if resume else None
+    if last is None and resume and checkpoint.checkpoints(folder):
+        raise BadValue(f"all checkpoints in {folder} are damaged; --overwrite (overwrite=True) starts over")
+    if last is None:
+        delete_run(folder)
+    else:
+        saved = checkpoint.saved_config(last)
+        changed = [f"{section}.{key}" for section, key in changed_settings(saved, tables)]
+        if changed:
+            raise BadValue(
+                f"{folder} contains a run with different settings ({', '.join(changed)}). "
+                "Choose another --out, or start over with --overwrite"
+            )
+    if last is None or not readable_settings(folder):
+        write_settings(folder, {"config": tables, "versions": _versions(), "command": sys.argv})
+    return last
+
+
+@cache  # finding a package's metadata takes about 10 ms
+def _versions() -> dict[str, str]:
+    versions = {"palestra": __version__, "python": platform.python_version()}
+    return versions | {name: version(name) for name in ("torch", "transformers", "tokenizers")}
