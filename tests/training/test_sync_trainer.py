@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import SystemRandom
+from time import sleep
 from typing import Any
 
 import pytest
@@ -11,13 +13,16 @@ from transformers import AutoModelForCausalLM
 
 from palestra.agents import ChatAgent
 from palestra.algorithms import get_algorithm
+from palestra.core import Reset
 from palestra.engines import LocalEngine
 from palestra.engines.default_model import default_model
+from palestra.envs.math.arithmetic import Arithmetic
 from palestra.errors import BadValue
-from palestra.rollout import read
+from palestra.rollout import Trajectory, read
 from palestra.training import rollout_workers, train
 from palestra.training.config import TrainConfig
 from palestra.training.recipe import from_mapping
+from palestra.training.run import TrainingRun
 
 torch.set_num_threads(1)
 
@@ -96,6 +101,28 @@ def test_a_killed_run_resumes_exactly(options: dict[str, Any], taught: str, tmp_
     assert curve(resumed.rows) == curve(whole.rows)
     one, other = (AutoModelForCausalLM.from_pretrained(run.folder / "last").state_dict() for run in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_runs_in_a_math_environment_do_not_depend_on_the_time_of_a_reset(
+    taught: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of prompts must not depend on timing, because the log-probabilities depend on them by rounding."""
+    reset = Arithmetic.reset
+
+    def slow_reset(env: Arithmetic, *arguments: Any, **options: Any) -> Reset:
+        sleep(SystemRandom().random() / 50)
+        return reset(env, *arguments, **options)
+
+    monkeypatch.setattr(Arithmetic, "reset", slow_reset)
+    options = {"env": "math:Arithmetic-v0-easy", "model": taught, "steps": 1, "episodes": 16, "eval_every": 0}
+    runs = [train(tiny(tmp_path / name, **options)) for name in ("one", "other")]
+    one, other = ([call.logprobs for t in played(run) for call in t.turns[0].action.calls] for run in runs)
+    assert one == other
+    assert curve(runs[0].rows) == curve(runs[1].rows)
+
+
+def played(run: TrainingRun) -> list[Trajectory]:
+    return list(read(run.folder / "trajectories" / "step-000000.jsonl.gz"))
 
 
 def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path) -> None:
