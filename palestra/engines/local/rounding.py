@@ -20,20 +20,28 @@ MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02
 MARGIN = 50.0
 
 
-@torch.no_grad()
-def largest_kl(model: Any, ids: Tensor) -> float:
-    """Return the largest mean KL divergence from the model's distributions that rounding errors can explain.
+def excess(kl: float, model: Any, ids: Tensor) -> str | None:
+    """Describe a mean KL divergence from the model's distributions that rounding cannot explain; None if it can.
 
-    It depends on the weights, so it is measured, for `ids` (sequence, token): in some models, small errors grow from
-    layer to layer. The model must be in evaluation mode.
+    What rounding can explain depends on the weights, since in some models small errors grow from layer to layer. It is
+    measured for `ids` (sequence, token) unless the divergence is small. The model must be in evaluation mode.
     """
     precision = precision_of(model)
+    limit = MAX_KL if precision == torch.finfo(torch.float32).eps else MAX_KL_LOW_PRECISION
+    if not kl <= limit:
+        limit = max(limit, MARGIN * _kl_of_rounding(model, ids, precision))
+    if kl <= limit:
+        return None
+    return f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
+
+
+@torch.no_grad()
+def _kl_of_rounding(model: Any, ids: Tensor, precision: float) -> float:
+    """Return the mean KL divergence that random errors of the size of rounding errors cause."""
     expected = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
     with _rounding_errors(model, precision):
         actual = model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)
-    kl = float((expected.exp() * (expected - actual)).sum(-1).mean())
-    smallest = MAX_KL if precision == torch.finfo(torch.float32).eps else MAX_KL_LOW_PRECISION
-    return max(smallest, MARGIN * kl)
+    return float((expected.exp() * (expected - actual)).sum(-1).mean())
 
 
 def precision_of(model: Any) -> float:

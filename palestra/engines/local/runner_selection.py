@@ -11,7 +11,7 @@ from palestra.engines.local import loading
 from palestra.engines.local.decoder import NativeRunner
 from palestra.engines.local.kv_cache import KVCache
 from palestra.engines.local.prefix_cache import CacheEntry
-from palestra.engines.local.rounding import largest_kl
+from palestra.engines.local.rounding import excess
 from palestra.engines.local.runner import Chunk, Runner, StepBatch
 from palestra.engines.local.transformers_runner import RecomputeRunner, TransformersRunner, eval_mode
 
@@ -56,7 +56,6 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
     prompts = [torch.tensor([ids], device=device) for ids in sequences]
     try:
         with eval_mode(model):
-            limit = max(largest_kl(model, ids) for ids in prompts)
             reference = [model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1) for ids in prompts]
             kls = []
             for spans in zip(*cuts, strict=True):
@@ -64,9 +63,8 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
                 actual = runner.forward(StepBatch.from_chunks(chunks)).float().log_softmax(-1)
                 expected = torch.stack([row[chunk.stop - 1] for row, chunk in zip(reference, chunks, strict=True)])
                 kls.append((expected.exp() * (expected - actual)).sum(-1))
-            kl = torch.cat(kls).mean().item()
-            if not kl <= limit and all(bool(row.isfinite().all()) for row in reference):
-                return f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
+            if all(bool(row.isfinite().all()) for row in reference):
+                return excess(torch.cat(kls).mean().item(), model, prompts[0])
     except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:

@@ -16,7 +16,7 @@ from palestra.engines.local.paged.layout import LOGPROB_TEMPERATURE, PAGE, STATE
 from palestra.engines.local.paged.model import PagedModel
 from palestra.engines.local.paged.runner import NO_CHUNKS, NO_INTS, Chunks, PagedRunner, StepInput
 from palestra.engines.local.paged.scheduler import PagedScheduler
-from palestra.engines.local.rounding import largest_kl
+from palestra.engines.local.rounding import excess
 from palestra.engines.local.transformers_runner import eval_mode
 
 CHECK_SEQUENCES, CHECK_TOKENS, CHECK_CHUNKS = 8, 144, (100, 36)  # the chunks are prefilled, the rest is decoded
@@ -96,16 +96,12 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
         kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
-        limit = largest_kl(model, ids[:together].to(device))
+        reason = excess(kl, model, ids[:together].to(device))
     if any(layer.experts is not None for layer in paged.layers):
         _try_step(runner)
     memory.close()
     weights_are_finite = all(bool(parameter.isfinite().all()) for parameter in model.parameters())
-    return (
-        f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
-        if not kl <= limit and weights_are_finite
-        else None
-    )
+    return reason if weights_are_finite else None
 
 
 def _try_step(runner: PagedRunner) -> None:
