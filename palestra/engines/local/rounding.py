@@ -15,15 +15,15 @@ from palestra.engines.local.loading import transformer_layers
 MAX_KL, MAX_KL_LOW_PRECISION = 1e-5, 0.02
 # Factor by which a runner's divergence may exceed the measured one. On an H200, the paged runner's divergence was 0.7
 # times the measured one for SmolLM2-135M in bfloat16, and 11 to 19 times for two models that had been fine-tuned on one
-# environment: random tokens are unlike the texts that these know. On the tokens that they sampled, the divergence from
-# the learner was 0.0003 nats both with the paged runner and with the transformers runner.
+# environment; the reason is not known. A factor of 10 rejected one of them. On the tokens that they sampled, the
+# divergence from the learner was 0.0003 nats both with the paged runner and with the one used instead.
 MARGIN = 50.0
 
 
 def excess(kl: float, model: Any, ids: Tensor) -> str | None:
-    """Describe a mean KL divergence from the model's distributions that rounding cannot explain; None if it can.
+    """Describe a mean KL divergence from the model's distributions that is above the limit; return None if it is not.
 
-    What rounding can explain depends on the weights, since in some models small errors grow from layer to layer. It is
+    The limit depends on the weights, since in some models rounding errors grow from layer to layer. Their effect is
     measured for `ids` (sequence, token) unless the divergence is small. The model must be in evaluation mode.
     """
     precision = precision_of(model)
@@ -32,7 +32,7 @@ def excess(kl: float, model: Any, ids: Tensor) -> str | None:
         limit = max(limit, MARGIN * _kl_of_rounding(model, ids, precision))
     if kl <= limit:
         return None
-    return f"its distributions differ from the model's by {kl:.2g} nats; rounding explains {limit:.2g}"
+    return f"its distributions differ from the model's by {kl:.2g} nats, above the limit of {limit:.2g}"
 
 
 @torch.no_grad()
