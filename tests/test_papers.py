@@ -374,7 +374,7 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
     files.write_section(page, "stability", stability.tables(rows))
     assert page.read_text() == stability.PAGE.read_text(), "run: python recipes/papers/stability.py --table"
     for game in stability.GAMES:
-        config = from_mapping(stability.settings_of(game, 101, workers=None, given={}))
+        config = from_mapping(stability.settings_of(game, 101, argparse.Namespace(gpu=False, set=[])))
         default = from_mapping({"env": "game:A-v0"}).optimizer.lr
         rate = module("plan").PRETRAINED["lr"] if config.model.trained else default
         assert config.optimizer.lr == rate, "no game has its own rate"
@@ -408,9 +408,17 @@ def test_single_runs_are_given_as_game_and_seed() -> None:
 
 def test_runs_that_share_a_gpu_limit_their_caches_without_changing_their_hash() -> None:
     settings = module("settings")
-    alone, shared = (settings.hardware(argparse.Namespace(gpu=True, jobs=jobs, workers=0, set=[])) for jobs in (1, 4))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=1)
+    settings.add_gpu_flags(parser, workers=0)
+    flags = ("--gpu", "--gpu --jobs 4", "--gpu --jobs 4 --gpu-share 0.5")
+    alone, shared, half = (settings.hardware(parser.parse_args(text.split())) for text in flags)
     assert "kv_cache_gb" not in alone
-    assert shared["kv_cache_gb"] == settings.SHARED_CACHE / 4
+    assert shared["kv_cache_gb"] == settings.SHARED_CACHE / 4 == 2 * half["kv_cache_gb"]
+    assert shared["token_budget"] == 2 * half["token_budget"]
+    for share in ("0", "1.5", "half"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--gpu-share", share])
     run = {"env": "game:A-v0", "model": "default:0.1M"}
     assert settings.digest(run) == settings.digest({**run, "kv_cache_gb": 12.0})
     assert settings.digest(run) != settings.digest({**run, "episodes": 64})
@@ -427,7 +435,8 @@ def test_times_of_different_machines_are_in_different_tables() -> None:
 
 def test_the_recipe_for_textcraft_has_the_settings_of_its_runs() -> None:
     recipe = from_mapping(read_recipe(PAPERS.parent / "gpu" / "smollm2_textcraft.toml")).to_dict()
-    game = from_mapping(module("stability").settings_of("textcraft_pretrained", 0, workers=None, given={})).to_dict()
+    on_cpu = argparse.Namespace(gpu=False, set=[])
+    game = from_mapping(module("stability").settings_of("textcraft_pretrained", 0, on_cpu)).to_dict()
     for settings in (recipe, game):
         del settings["run"]
     assert recipe == game

@@ -22,7 +22,7 @@ from typing import Any
 from files import DOCS, HERE, append, curve, ended, finished, results, write_section
 from plan import Question, Row, Run, is_untrained, model_settings
 from processes import end_all, palestra, stopping
-from settings import flags_of, given, hardware, key_of, untrained_defaults
+from settings import add_gpu_flags, flags_of, given, hardware, key_of, untrained_defaults
 
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import read
@@ -196,10 +196,7 @@ def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse
     parser.add_argument("--model", help="Model to train: a folder, a Hugging Face id or default:SIZE.")
     parser.add_argument("--jobs", type=int, default=1, help="Number of concurrent runs (default: 1).")
     parser.add_argument("--minutes", type=float, default=600.0, help="Stop all runs after this time (default: 600).")
-    parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
-    parser.add_argument(
-        "--workers", type=int, default=0, help="More processes per run that play episodes, with --gpu (default: 0)."
-    )
+    add_gpu_flags(parser, workers=0)
     parser.add_argument(
         "--store", action="store_true", help="Store the trajectories of every step, for `make release-checkpoints`."
     )

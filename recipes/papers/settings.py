@@ -15,7 +15,7 @@ from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.resume import ADDED
 
 LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
-SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch in all runs that share a GPU
+SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch, summed over all runs that share a GPU
 SHARED_CACHE = 48.0  # gigabytes for the KV caches of all runs that share a GPU
 REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
 
@@ -40,17 +40,45 @@ def hardware(args: argparse.Namespace) -> dict[str, Any]:
     """Return the settings that depend on the machine."""
     if not args.gpu:
         return {"device": "cpu", "threads": 1}
-    return gpu_settings(args.jobs, args.workers)
+    return gpu_settings(args.jobs, args.workers, args.gpu_share)
 
 
-def gpu_settings(jobs: int, workers: int) -> dict[str, Any]:
-    """Return the settings of one of `jobs` runs that share a GPU.
+def gpu_settings(jobs: int, workers: int, share: float = 1.0) -> dict[str, Any]:
+    """Return the settings of one of `jobs` runs that share a GPU, or the fraction `share` of its memory.
 
     A run that has the GPU to itself uses up to 60% of the free memory for its KV cache.
     """
-    tokens = min(LARGE_BATCHES["token_budget"], SHARED_TOKENS // jobs)
-    cache = {"kv_cache_gb": SHARED_CACHE / jobs} if jobs > 1 else {}
+    tokens = min(LARGE_BATCHES["token_budget"], int(share * SHARED_TOKENS) // jobs)
+    cache = {"kv_cache_gb": share * SHARED_CACHE / jobs} if share < 1.0 or jobs > 1 else {}
     return {**LARGE_BATCHES, "token_budget": tokens, "rollout_workers": workers, **cache}
+
+
+def fraction(text: str) -> float:
+    """Return a number above 0 and at most 1 that was given as text."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number <= 1.0:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and at most 1; got {text!r}")
+    return number
+
+
+def add_gpu_flags(parser: argparse.ArgumentParser, workers: int) -> None:
+    """Add the flags for runs on a GPU to the parser of a script; `workers` is the default of `--workers`."""
+    parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=workers,
+        help=f"More processes per run that play episodes, with --gpu (default: {workers}).",
+    )
+    parser.add_argument(
+        "--gpu-share",
+        type=fraction,
+        default=1.0,
+        help="Fraction of the GPU's memory for the runs of this command (default: 1).",
+    )
 
 
 def value(text: str) -> Any:

@@ -23,7 +23,7 @@ from files import DOCS, HERE, append, ended, results, write_section
 from plan import PRETRAINED
 from processes import stopping
 from runner import run_jobs, train
-from settings import LARGE_BATCHES, digest, given, gpu_settings
+from settings import LARGE_BATCHES, add_gpu_flags, digest, given, hardware
 
 from palestra.training.reporting.metrics import read
 
@@ -96,17 +96,14 @@ CREDIT = {
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
 
 
-def settings_of(
-    game: str, seed: int, *, workers: int | None, jobs: int = 1, given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the settings of a run, without its folder; `workers` is None on a CPU."""
-    hardware = {"threads": 1} if workers is None else gpu_settings(jobs, workers)
-    return {**COMMON, **GAMES[game], **hardware, **given, "seed": seed}
+def settings_of(game: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a run, without its folder."""
+    return {**COMMON, **GAMES[game], **hardware(args), **given(args), "seed": seed}
 
 
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
-    settings = settings_of(game, seed, workers=args.workers if args.gpu else None, jobs=args.jobs, given=given(args))
+    settings = settings_of(game, seed, args)
     same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest({**settings, **same})}
     if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
@@ -286,10 +283,7 @@ def main() -> None:
     parser.add_argument(
         "--further", type=int, default=0, help="Steps to train after the target is reached (default: 0)."
     )
-    parser.add_argument("--gpu", action="store_true", help="Train on the GPU with large micro-batches.")
-    parser.add_argument(
-        "--workers", type=int, default=2, help="Processes per run that play episodes, with --gpu (default: 2)."
-    )
+    add_gpu_flags(parser, workers=2)
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings, for variants.")
     parser.add_argument("--label", default="defaults", help="Name of the variant in the results (default: defaults).")
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
