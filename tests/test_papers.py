@@ -329,9 +329,14 @@ def test_tables_contain_the_latest_finished_runs(tmp_path: Path, monkeypatch: py
     assert "failed runs, which are in the data file: 1." in report.section(rows, "q", "x", lambda _: "")
     monkeypatch.setattr(report, "DOCS", tmp_path)
     (tmp_path / "images").mkdir()
-    link = report.draw("figure", {"a": {"v": mine[:2], "w": []}, "d": {"v": []}}, "success", "success")
-    assert link == "![success by step](images/figure.png)"
-    assert (tmp_path / "images" / "figure.png").stat().st_size > 0
+    for model, file in {
+        "default:0.1M": "figure.png",
+        "models/m": "figure-m.png",
+        "default:1M": "figure-default-1M.png",
+    }.items():
+        panels = {"a": {"v": [{**row, "model": model} for row in mine[:2]], "w": []}, "d": {"v": []}}
+        assert report.draw("figure", panels, "success", "success") == f"![success by step](images/{file})"
+        assert (tmp_path / "images" / file).stat().st_size > 0
 
 
 def test_success_before_and_after_rl_by_task() -> None:

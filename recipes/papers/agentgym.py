@@ -63,7 +63,11 @@ SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # the paper's t
         "open search",
         EXPERT,
     ),
-    "web": ([f"web:{site}-v0" for site in ("Encyclopedia", "Map", "Shop")], "web pages", EXPERT),
+    "web": (
+        [f"web:{site}-v0" for site in ("Encyclopedia", "Map", "Shop")],
+        "web pages",
+        {**EXPERT, "warm_start": 300, "episodes": 32, "steps": 20},  # slow browser
+    ),
 }
 
 

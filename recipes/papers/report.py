@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from plan import Row
 
 Metric = Callable[[Row], float | None]
 BANDS = 4  # maximum number of variants whose intervals are drawn as bands
+DEFAULT_MODEL = "default:0.1M"  # its tables and figures are not labelled
 
 
 def current(rows: Sequence[Row], question: str) -> dict[str, list[Row]]:
@@ -138,7 +139,7 @@ def section(rows: Sequence[Row], question: str, command: str, text: Callable[[li
     parts = []
     models = current(rows, question)
     for model, mine in models.items():
-        parts += [f"Model: `{model}`.", text(mine)] if len(models) > 1 or model != "default:0.1M" else [text(mine)]
+        parts += [f"Model: `{model}`.", text(mine)] if len(models) > 1 or model != DEFAULT_MODEL else [text(mine)]
     others = [row for row in rows if row["question"] == question and row["ended"] != "finished"]
     if not parts:
         parts.append(f"No run has finished yet. Run `{command}`.")
@@ -181,8 +182,17 @@ def draw(
         figure.legend(variants.values(), variants.keys(), loc="outside upper center", ncols=4, fontsize=7)
     figure.supxlabel(x, fontsize=9)
     figure.supylabel(label, fontsize=9)
-    figure.savefig(Path(DOCS / "images" / f"{name}.png"), dpi=120)
-    return f"![{label} by {x}](images/{name}.png)"
+    file = (
+        f"{name}{_suffix({row['model'] for lines in panels.values() for rows in lines.values() for row in rows})}.png"
+    )
+    figure.savefig(Path(DOCS / "images" / file), dpi=120)
+    return f"![{label} by {x}](images/{file})"
+
+
+def _suffix(models: Iterable[str]) -> str:
+    """Return the end of a figure's name, so that each model has its own figures."""
+    names = sorted(Path(model).name.replace(":", "-") for model in {*models} - {DEFAULT_MODEL})
+    return "".join(f"-{name}" for name in names)
 
 
 def _line(axis: Any, variant: str, rows: Sequence[Row], column: str, x: str, *, band: bool) -> None:
