@@ -68,6 +68,8 @@ class Capitals(Env):
     ("settings", "words"),
     [
         ({"entropy": -1.0, **FREE}, "the policy has stopped exploring"),
+        ({"entropy": 1.0, **FREE, "lr": 1e-3, "steps": 12}, "replies become random"),
+        ({"model": "default:0.1M", "warm_start": 0, "steps": 6}, "the model does not know the action format"),
         (
             {"model": "default:0.1M", "warm_start": 0, "steps": 5, "cut_penalty": 0.0},
             "no learning signal in 5 of the last 5",
@@ -88,7 +90,7 @@ class Capitals(Env):
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
     ],
-    ids=["entropy", "signal", "format", "length", "backtracking", "kl"],
+    ids=["entropy", "noise", "unknown format", "signal", "format", "length", "backtracking", "kl"],
 )
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
     small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 1}

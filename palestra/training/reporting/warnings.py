@@ -15,7 +15,9 @@ RECENT = 10  # number of recent steps in which an event is counted
 MIN_EVENTS = 5  # minimum number of recent steps with an event for a warning
 MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length
 MIN_ENTROPY = 0.1  # entropy, as a fraction of the initial one, below which a policy has stopped exploring
-SOLVED = 0.5  # success rate above which a low entropy is no problem
+HIGHER_ENTROPY = 1.5  # factor by which the entropy grows
+SOLVED = 0.5  # success rate above which a low or growing entropy is no problem
+MAX_INVALID = 0.9  # fraction of invalid actions
 MORE_INVALID = 0.2  # increase of the fraction of invalid actions
 LONGER = 1.5  # factor by which replies grow
 LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies
@@ -35,6 +37,8 @@ class Warnings:
         checks: Mapping[str, Callable[[Sequence[Row]], str | None]] = {
             "cut": self._cut_replies,
             "entropy": self._entropy_collapse,
+            "noise": self._entropy_growth,
+            "unknown format": self._unknown_format,
             "signal": self._no_signal,
             "format": self._lost_format,
             "length": self._longer_replies,
@@ -67,6 +71,31 @@ class Warnings:
             f"the entropy per token fell from {entropy[0]:.2g} to {entropy[1]:.2g}, but only {success[1]:.0%} of the "
             "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-floor, or lower "
             "--target-kl"
+        )
+
+    def _entropy_growth(self, rows: Sequence[Row]) -> str | None:
+        entropy, success = _change(rows, "entropy"), _change(rows, "success")
+        if entropy is None or success is None or success[1] > min(SOLVED, success[0] + LITTLE_GAIN):
+            return None
+        if entropy[1] < HIGHER_ENTROPY * entropy[0]:
+            return None
+        return (
+            f"the entropy per token rose from {entropy[0]:.2g} to {entropy[1]:.2g}, but the success rate only changed "
+            f"from {success[0]:.0%} to {success[1]:.0%}: the entropy bonus is stronger than the rewards, and replies "
+            "become random. Use easier tasks, partial credit or a longer warm start, or lower --entropy"
+        )
+
+    def _unknown_format(self, rows: Sequence[Row]) -> str | None:
+        first = rows[: 2 * EDGE]
+        if len(first) < 2 * EDGE or any(row.get("success", 1.0) for row in first):
+            return None
+        invalid = fmean(row.get("invalid_actions", 0.0) for row in first)
+        if invalid < MAX_INVALID:
+            return None
+        return (
+            f"{invalid:.0%} of the actions in the first {len(first)} steps were invalid, and no episode succeeded: the "
+            "model does not know the action format. Let it imitate more episodes with --warm-start or "
+            "--warm-player expert, or use a pretrained model"
         )
 
     def _no_signal(self, rows: Sequence[Row]) -> str | None:
