@@ -27,7 +27,7 @@ def auto_value(pair: Any, name: str, defaults: Mapping[str, Any], *, trained: bo
     """Return an option's default value for an untrained or a trained model, with or without LoRA."""
     value = defaults.get(name, pair)
     value = value[trained] if isinstance(value, tuple) else value
-    return value * LORA_LR_FACTOR if name == "lr" and lora and trained else value
+    return value * LORA_LR_FACTOR if name in ("lr", "warm_lr") and lora and trained else value
 
 
 def parse_weight(text: str) -> tuple[str, float]:

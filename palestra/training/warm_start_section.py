@@ -19,7 +19,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmStartConfig(Section):
-    """`[warm_start]` section: supervised training of an untrained model before RL."""
+    """`[warm_start]` section: supervised training on a scripted player's episodes before RL."""
 
     episodes: int = option(
         -1,
@@ -28,14 +28,17 @@ class WarmStartConfig(Section):
         flag="warm_start",
         at_least=-1,
     )
-    epochs: int = option(3, "Number of passes over the warm-start episodes.", flag="warm_epochs", at_least=1)
+    epochs: int = option(
+        1, "Number of passes over the warm-start episodes.", flag="warm_epochs", untrained=3, at_least=1
+    )
     batch: int = option(16, "Number of episodes per optimizer update in the warm start.", flag="warm_batch", at_least=1)
-    lr: float = option(8e-3, "Peak learning rate in the warm start.", flag="warm_lr", at_least=0)
+    lr: float = option(1e-5, "Peak learning rate in the warm start.", flag="warm_lr", untrained=8e-3, at_least=0)
     observations: bool = option(
-        True,
+        False,
         "During the warm start, also train on observation tokens, which teaches an untrained model the environment's "
         "language.",
         flag="warm_observations",
+        untrained=True,
     )
     observation_weight: float = option(
         1.0,

@@ -10,15 +10,9 @@ from typing import Any
 Row = dict[str, Any]  # result of a run in a data file
 
 # Settings for a small pretrained model, as in recipes/gpu/smollm2_guess_the_number.toml: it rarely writes a valid
-# action and learns the format from a scripted player's episodes. The default learning rate is for models with billions
-# of parameters.
-PRETRAINED: dict[str, Any] = {
-    "warm_start": 512,
-    "warm_epochs": 1,
-    "warm_lr": 5e-5,
-    "warm_observations": False,
-    "lr": 5e-5,
-}
+# action and learns the format from a scripted player's episodes. The default learning rates are for models with
+# billions of parameters.
+PRETRAINED: dict[str, Any] = {"warm_start": 512, "warm_lr": 5e-5, "lr": 5e-5}
 
 
 # Imitation of the expert by a pretrained model: it plays half of the turns in three of the four rounds itself.

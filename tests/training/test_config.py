@@ -85,6 +85,16 @@ def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     assert TrainConfig(env=EnvConfig(name=(GAME,))) == from_mapping({"env": GAME})
 
 
+def test_a_pretrained_model_imitates_with_a_low_learning_rate() -> None:
+    untrained, trained, lora = (
+        from_mapping({"env": GAME, "warm_start": 8, **model}).warm_start
+        for model in ({}, {"model": "Qwen/Qwen3-1.7B"}, {"model": "Qwen/Qwen3-1.7B", "lora_rank": 16})
+    )
+    assert (untrained.epochs, untrained.lr, untrained.observations) == (3, 8e-3, True)
+    assert (trained.epochs, trained.lr, trained.observations) == (1, 1e-5, False)
+    assert lora.lr == pytest.approx(2e-4)
+
+
 def test_a_recipe_sets_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "r.toml"
     path.write_text(
