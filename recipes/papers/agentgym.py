@@ -123,11 +123,12 @@ GAINS = {"before": (before, ".1%"), "after": (last_of("success"), ".1%"), "gain"
 
 # Mixture of tasks against single tasks
 
-MIXED = ("babyai:GoToObjS6-v0", "textcraft:Depth1-v0", "search:World-v0-compare")
+MIXED = ("babyai:GoToObjS6-v0", "game:GuessTheNumber-v0-easy", "game:TowerofHanoi-v0-easy")  # small models learn them
+MIXTURE: dict[str, Any] = {**COMMON, "episodes": 256, "eval_every": 10, "max_tokens": 16}  # the same limit on all tasks
 MIXTURES: dict[str, dict[str, Any]] = {
     **{env: {"env": env} for env in MIXED},
     "mixture": {"env": list(MIXED)},
-    "mixture, 3 times the steps": {"env": list(MIXED), "steps": 3 * LONG["steps"]},
+    "mixture, 3 times the steps": {"env": list(MIXED), "steps": 3 * MIXTURE["steps"]},
 }
 
 
@@ -139,7 +140,7 @@ def mixture(seeds: Sequence[int], model: Mapping[str, Any], _: Sequence[Row]) ->
             task="all",
             variant=name,
             seed=seed,
-            settings={**LONG, **settings, "max_tokens": 64, **model},  # the same limit on all tasks
+            settings={**MIXTURE, **settings, **model},
             evaluations={env: {"env": env, "n": 256} for env in MIXED},
         )
         for seed in seeds
@@ -158,7 +159,7 @@ def mixture_report(rows: Sequence[Row]) -> str:
 # Growing horizon (ScalingInter) against fixed horizons
 
 HORIZON_TASKS: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {  # settings; short, middle and long horizon
-    "BabyAI, several rooms": ({"env": "babyai:GoToObjMazeS7-v0"}, (5, 10, 20)),
+    "BabyAI, several rooms": ({"env": "babyai:GoToObjMazeS7-v0", "warm_start": 1000}, (5, 10, 20)),
     "TextCraft, depth 3": ({"env": "textcraft:Depth3-v0", **EXPERT}, (5, 10, 20)),
     "search, 3 hops": ({"env": "search:World-v0-3hop", **EXPERT}, (5, 10, 15)),
 }
