@@ -64,7 +64,7 @@ class Metrics:
                 os.fsync(file.fileno())
         except OSError as err:
             raise StoreFailed(f"cannot write {self.path}: {err}") from err
-        for sink in self._sinks if row["step"] >= -1 else ():
+        for sink in self._sinks:
             sink.add(row)
 
     def close(self) -> None:

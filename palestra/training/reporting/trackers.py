@@ -18,6 +18,7 @@ from palestra.errors import BadValue, StoreFailed
 from palestra.optional import require
 
 MLFLOW_DATABASE = "mlflow.db"
+NOTHING_SENT = -(10**9)  # less than the negative steps of evaluations in the warm start
 MAX_VALUE, MAX_PARAMETERS = 6000, 100  # limits of MLflow: characters per parameter, parameters per request
 
 
@@ -62,7 +63,7 @@ class WandB:
     def __init__(self, folder: Path, rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> None:
         wandb = require("wandb", extra="wandb")
         self._state_file = folder / "wandb.json"  # run id and the last step that was sent
-        state = read_sent(self._state_file) or {"id": secrets.token_hex(4), "sent": -2}
+        state = read_sent(self._state_file) or {"id": secrets.token_hex(4), "sent": NOTHING_SENT}
         mode = os.environ.get("WANDB_MODE") or ("online" if wandb.login(prompt=False) else "offline")
         self._id: str = state["id"]
         self._sent: int = state["sent"]
@@ -114,7 +115,7 @@ class MLflow:
         try:
             self._client = mlflow.MlflowClient(tracking_uri=where)
             if state is None:
-                self._id, self._sent = self._create(folder, config), -2
+                self._id, self._sent = self._create(folder, config), NOTHING_SENT
             else:
                 self._id, self._sent = state["id"], state["sent"]
                 self._client.update_run(self._id, status="RUNNING")
