@@ -74,6 +74,7 @@ class BabyAI(MultiTurnEnv):
         self.seen = bytearray(current.width * current.height)
         self._held = 0
         self._drops: dict[int, int] = {}
+        self._first_facing: int = current.facing
         self._update_view()
 
     def reset_info(self) -> dict[str, Any]:
@@ -178,9 +179,17 @@ class BabyAI(MultiTurnEnv):
 
     def _knowledge(self) -> Knowledge:
         current = self._current_level()
-        hand, held, drops = current.carrying, self._held, self._drops
         return Knowledge(
-            current.width, current.height, current.cells, self.seen, current.pos, current.facing, hand, held, drops
+            width=current.width,
+            height=current.height,
+            cells=current.cells,
+            seen=self.seen,
+            pos=current.pos,
+            facing=current.facing,
+            hand=current.carrying,
+            held=self._held,
+            drops=self._drops,
+            first_facing=self._first_facing,
         )
 
     def _remember(self, carried: Any) -> None:

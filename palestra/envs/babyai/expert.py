@@ -22,6 +22,7 @@ from palestra.envs.babyai.pathfinding import (
     cells_of,
     is_open,
     moves_of,
+    turn,
 )
 
 PATIENCE = 12  # number of turns after which a carried object may be dropped where it blocks a path
@@ -41,7 +42,12 @@ class Intent(NamedTuple):
 
 def next_intent(knowledge: Knowledge, mission: Any) -> Intent | None:
     """Return the next plan, or None if nothing is left to try."""
-    return _Planner(knowledge, _active(mission)).decide()
+    turned = knowledge.turned()
+    intent = _Planner(turned, _active(mission)).decide()
+    if intent is None or intent.target is None:
+        return intent
+    back = -knowledge.first_facing % 4
+    return intent._replace(target=turn(intent.target, turned.width, turned.height, back))
 
 
 def _active(instruction: Any) -> Any:
@@ -180,7 +186,7 @@ class _Planner:
 
     def _approach(self, target: Pos, act: int | None) -> Intent | None:
         pose = self.paths.facing(target)
-        if pose is None:
+        if pose is None or (pose[0] >= FORBIDDEN and self._may_find_another_way()):
             return self._explore()
         return self._travel(pose[1], act, target)
 
@@ -393,17 +399,25 @@ class _Planner:
             ring.append(bool(self.knowledge.seen[i]) and is_open(self.knowledge.cells[i]))
         return sum(ring[i] != ring[i - 1] for i in range(8)) <= 2
 
+    def _unseen(self, cell: int) -> int | None:
+        return None if self.knowledge.seen[cell] else 0
+
+    def _may_find_another_way(self) -> bool:
+        """Return whether there is an unseen cell or a box to open that can be reached without breaking a rule."""
+        pose = self.paths.nearest(self._unseen)
+        if pose is not None and pose[0] < FORBIDDEN:
+            return True
+        box = self._box()
+        pose = None if box is None else self.paths.facing(box)
+        return pose is not None and pose[0] < FORBIDDEN
+
     def _explore(self) -> Intent | None:
         """Go toward the nearest unseen cell; if there is none, open boxes."""
         knowledge = self.knowledge
-
-        def unseen(cell: int) -> int | None:
-            return None if knowledge.seen[cell] else 0
-
-        pose = self.paths.nearest(unseen)
+        pose = self.paths.nearest(self._unseen)
         if pose is not None and self._count_objects(self.paths.path(pose[1])):
             # An obstacle must be moved first, so the current direction does not matter.
-            pose = self.paths_any_facing.nearest(unseen)
+            pose = self.paths_any_facing.nearest(self._unseen)
         box = None
         if pose is None or pose[0] >= FORBIDDEN:
             box = self._box()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class Knowledge(NamedTuple):
     hand: Any
     held: int = 0  # turns since the carried object was picked up
     drops: Mapping[int, int] = {}  # number of drops per cell
+    first_facing: int = 0  # direction at the start of the episode
 
     def at(self, pos: Pos) -> Any:
         return self.cells[pos[1] * self.width + pos[0]]
@@ -45,6 +47,43 @@ class Knowledge(NamedTuple):
             for i, cell in enumerate(self.cells)
             if cell is not None and cell.type != "wall" and self.seen[i]
         ]
+
+    def turned(self) -> Knowledge:
+        """Return the same information in a grid that is turned so that the agent faced right at the start.
+
+        Plans for this grid do not depend on absolute directions, which observations do not state.
+        """
+        quarters = self.first_facing
+        if not quarters:
+            return self
+        sources = _cells_after_turn(self.width, self.height, quarters)
+        places = {cell: i for i, cell in enumerate(sources)} if self.drops else {}
+        return self._replace(
+            width=self.height if quarters % 2 else self.width,
+            height=self.width if quarters % 2 else self.height,
+            cells=[self.cells[cell] for cell in sources],
+            seen=bytearray([self.seen[cell] for cell in sources]),
+            pos=turn(self.pos, self.width, self.height, quarters),
+            facing=(self.facing - quarters) % 4,
+            drops={places[cell]: count for cell, count in self.drops.items()},
+            first_facing=0,
+        )
+
+
+def turn(pos: Pos, width: int, height: int, quarters: int) -> Pos:
+    """Return where a cell of a grid with this size is after the grid was turned counterclockwise by quarter turns."""
+    for _ in range(quarters):
+        pos = pos[1], width - 1 - pos[0]
+        width, height = height, width
+    return pos
+
+
+@cache
+def _cells_after_turn(width: int, height: int, quarters: int) -> tuple[int, ...]:
+    """Return the old index of every cell of a turned grid, in the order of the new indices."""
+    new_width = height if quarters % 2 else width
+    new = [turn((x, y), width, height, quarters) for y in range(height) for x in range(width)]
+    return tuple(sorted(range(width * height), key=lambda cell: new[cell][1] * new_width + new[cell][0]))
 
 
 class Costs(NamedTuple):

@@ -17,9 +17,11 @@ from minigrid.minigrid_env import MiniGridEnv
 from PIL import Image
 
 import palestra
+from palestra.envs.babyai.fast_levels import DIRECTIONS
 from palestra.envs.babyai.generator import BatchedGenerator
 from palestra.envs.babyai.level import Level
 from palestra.envs.babyai.levels import GROUPS, LEVELS
+from palestra.envs.babyai.pathfinding import Knowledge, turn
 from palestra.envs.babyai.solvable import solvable
 from palestra.errors import BadValue, ResetNeeded
 
@@ -126,6 +128,45 @@ def test_levels_equal_minigrids_for_the_same_seed(level: str, monkeypatch: pytes
         assert env.current.mission == reference.mission
         assert np.array_equal(env.current.engine.grid.encode(), reference.grid.encode())
         assert (env.current.pos, env.current.facing) == (tuple(reference.agent_pos), reference.agent_dir)
+
+
+@pytest.mark.parametrize(("level", "seeds"), [("OpenRoom", (4, 5)), ("KeyInBox", (14, 17))])
+def test_the_expert_does_not_use_absolute_directions(level: str, seeds: tuple[int, int]) -> None:
+    """In both episodes, the agent sees the same floor, but faces different directions of the grid."""
+    first, second = (make_env(level, seed) for seed in seeds)
+    assert first.current.facing != second.current.facing
+    assert first.current.mission == second.current.mission
+    assert first.expert_action() == second.expert_action()
+
+
+def test_the_expert_explores_before_it_breaks_a_rule() -> None:
+    """A ball, which must not be picked up, is on the only path to the key that the agent has seen so far."""
+    env = make_env("PickupDistDebug", 23)
+    env.step("turn right")
+    assert env.expert_action() != "pick up green ball 1"
+    while not (step := env.step(env.expert_action())).terminated:
+        pass
+    assert step.info["success"]
+
+
+@given(width=st.integers(1, 7), height=st.integers(1, 7), quarters=st.integers(0, 3), data=st.data())
+def test_turned_grids_contain_the_same_cells(width: int, height: int, quarters: int, data: st.DataObject) -> None:
+    size = width * height
+    pos = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+    seen = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
+    cell = pos[1] * width + pos[0]
+    facing = data.draw(st.integers(0, 3))
+    knowledge = Knowledge(width, height, list(range(size)), bytearray(seen), pos, facing, None, 0, {cell: 2}, quarters)
+    turned = knowledge.turned()
+    place = turned.pos[1] * turned.width + turned.pos[0]
+    assert turned.cells[place] == cell
+    assert (turned.drops, turned.facing) == ({place: 2}, (facing - quarters) % 4)
+    assert [seen[old] for old in turned.cells] == list(turned.seen)
+    assert turn(turned.pos, turned.width, turned.height, -quarters % 4) == pos
+    ahead = pos[0] + DIRECTIONS[facing][0], pos[1] + DIRECTIONS[facing][1]
+    if 0 <= ahead[0] < width and 0 <= ahead[1] < height:
+        dx, dy = DIRECTIONS[turned.facing]
+        assert turn(ahead, width, height, quarters) == (turned.pos[0] + dx, turned.pos[1] + dy)
 
 
 @pytest.mark.parametrize("level", list(LEVELS))
