@@ -86,15 +86,15 @@ class Warnings:
         )
 
     def _unknown_format(self, rows: Sequence[Row]) -> str | None:
-        first = rows[: 2 * EDGE]
-        if len(first) < 2 * EDGE or any(row.get("success", 1.0) for row in first):
+        recent = rows[-2 * EDGE :]
+        if len(recent) < 2 * EDGE or any(row.get("success", 1.0) for row in rows):
             return None
-        invalid = fmean(row.get("invalid_actions", 0.0) for row in first)
+        invalid = fmean(row.get("invalid_actions", 0.0) for row in recent)
         if invalid < MAX_INVALID:
             return None
         return (
-            f"{invalid:.0%} of the actions in the first {len(first)} steps were invalid, and no episode succeeded: the "
-            "model does not know the action format. Let it imitate more episodes with --warm-start or "
+            f"{invalid:.0%} of the actions in the last {len(recent)} steps were invalid, and no episode has succeeded: "
+            "the model does not know the action format. Let it imitate more episodes with --warm-start or "
             "--warm-player expert, or use a pretrained model"
         )
 
