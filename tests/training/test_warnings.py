@@ -115,6 +115,15 @@ def test_healthy_runs_have_no_warnings() -> None:
             assert warnings.check(rows) == [], (name, step)
 
 
+def test_a_run_that_has_learned_the_action_format_is_not_reported_again() -> None:
+    def check(*success: float) -> list[str]:
+        rows = [{"step": i, "success": rate, "invalid_actions": 0.95} for i, rate in enumerate(success)]
+        return Warnings(from_mapping({"env": ENV, "model": "default:0.1M"})).check(rows)
+
+    assert len(check(*6 * [0.0])) == 1
+    assert check(*5 * [0.0]) == check(*6 * [0.0], 0.1) == []
+
+
 @pytest.mark.slow
 def test_memorized_training_tasks_are_reported(tmp_path: Path) -> None:
     """A model that learned the answers of the training tasks does not know those of the others."""

@@ -135,8 +135,18 @@ def test_the_expert_does_not_use_absolute_directions(level: str, seeds: tuple[in
     """In both episodes, the agent sees the same floor, but faces different directions of the grid."""
     first, second = (make_env(level, seed) for seed in seeds)
     assert first.current.facing != second.current.facing
-    assert first.current.mission == second.current.mission
+    assert first.prompt() == second.prompt()
     assert first.expert_action() == second.expert_action()
+
+
+@pytest.mark.parametrize("level", list(LEVELS))
+def test_the_expert_has_one_first_action_for_each_first_observation(level: str) -> None:
+    env = make_env(level)
+    actions: dict[str, str] = {}
+    for seed in range(25):
+        prompt, _ = env.reset(seed=seed)
+        action = env.expert_action()
+        assert actions.setdefault(prompt, action) == action, seed
 
 
 def test_the_expert_explores_before_it_breaks_a_rule() -> None:
