@@ -302,6 +302,10 @@ def _first(row: Row) -> float | None:
 
 ASYNC_TASKS: dict[str, dict[str, Any]] = {
     "Sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"clues": 13, "max_turns": 5}},
+    "Sudoku, partial credit": {
+        "env": "game:Sudoku-v0-easy",
+        "env_kwargs": {"clues": 13, "max_turns": 5, "partial_credit": True},
+    },
     "slow GuessTheNumber": {**GUESS, "wrappers": ["slow:Slow"]},
 }
 ASYNC_VARIANTS: dict[str, dict[str, Any]] = {"synchronous": {}, "asynchronous": {"asynchronous": True}}
