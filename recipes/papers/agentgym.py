@@ -159,7 +159,7 @@ def mixture_report(rows: Sequence[Row]) -> str:
 # Growing horizon (ScalingInter) against fixed horizons
 
 HORIZON_TASKS: dict[str, tuple[dict[str, Any], tuple[int, int, int]]] = {  # settings; short, middle and long horizon
-    "BabyAI, several rooms": ({"env": "babyai:GoToObjMazeS7-v0", "warm_start": 1000}, (5, 10, 20)),
+    "BabyAI, several rooms": ({"env": "babyai:GoToObjMazeS7-v0"}, (5, 10, 20)),
     "TextCraft, depth 3": ({"env": "textcraft:Depth3-v0", **EXPERT}, (5, 10, 20)),
     "search, 3 hops": ({"env": "search:World-v0-3hop", **EXPERT}, (5, 10, 15)),
 }

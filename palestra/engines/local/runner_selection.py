@@ -64,7 +64,7 @@ def _mismatch(model: Any, runner: Runner, kv_cache: KVCache, device: torch.devic
                 expected = torch.stack([row[chunk.stop - 1] for row, chunk in zip(reference, chunks, strict=True)])
                 kls.append((expected.exp() * (expected - actual)).sum(-1))
             if all(bool(row.isfinite().all()) for row in reference):
-                return excess(torch.cat(kls).mean().item(), model, prompts[0])
+                return excess(torch.cat(kls).mean().item(), model, prompts)
     except Exception as err:  # noqa: BLE001  unsupported models raise arbitrary exceptions
         return f"{type(err).__name__}: {err}"
     finally:

@@ -91,12 +91,13 @@ def _mismatch(model: Any, paged: PagedModel, ops: Any, device: torch.device) -> 
     with eval_mode(model):
         hidden = forced_hidden(runner, ids.numpy().astype(np.int32), CHECK_CHUNKS)
         total = torch.zeros((), device=device)
-        for sequences, states in zip(torch.split(ids.to(device), together), torch.split(hidden, together), strict=True):
+        batches = torch.split(ids.to(device), together)
+        for sequences, states in zip(batches, torch.split(hidden, together), strict=True):
             expected = model(input_ids=sequences, use_cache=False).logits.float().log_softmax(-1)
             actual = paged.logits(states).float().log_softmax(-1)
             total += (expected.exp() * (expected - actual)).sum()
         kl = total.item() / ids.numel()  # waits for the comparison, whose pages the next step overwrites
-        reason = excess(kl, model, ids[:together].to(device))
+        reason = excess(kl, model, batches)
     if any(layer.experts is not None for layer in paged.layers):
         _try_step(runner)
     memory.close()
