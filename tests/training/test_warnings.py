@@ -74,6 +74,10 @@ class Capitals(Env):
             {"model": "default:0.1M", "warm_start": 0, "steps": 5, "cut_penalty": 0.0},
             "no learning signal in 5 of the last 5",
         ),
+        (
+            {"env": [ENV, "game:TowerofHanoi-v0-easy"], "steps": 10},
+            "no episode in game:TowerofHanoi-v0-easy succeeded in the last 10 steps",
+        ),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
         (
             {
@@ -90,7 +94,7 @@ class Capitals(Env):
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
     ],
-    ids=["entropy", "noise", "unknown format", "signal", "format", "length", "backtracking", "kl"],
+    ids=["entropy", "noise", "unknown format", "signal", "environment", "format", "length", "backtracking", "kl"],
 )
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
     small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 1}
@@ -122,6 +126,19 @@ def test_a_run_that_has_learned_the_action_format_is_not_reported_again() -> Non
 
     assert len(check(*6 * [0.0])) == 1
     assert check(*5 * [0.0]) == check(*6 * [0.0], 0.1) == []
+
+
+def test_an_environment_is_reported_if_only_the_others_are_solved() -> None:
+    other = "game:TowerofHanoi-v0-easy"
+
+    def check(first: list[float], second: list[float]) -> list[str]:
+        rates = enumerate(zip(first, second, strict=True))
+        rows = [{"step": i, f"success/{ENV}": a, f"success/{other}": b} for i, (a, b) in rates]
+        return Warnings(from_mapping({"env": [ENV, f"{other}=2"], "model": "default:0.1M"})).check(rows)
+
+    (warning,) = check(10 * [0.5], 10 * [0.0])
+    assert other in warning
+    assert check(9 * [0.5], 9 * [0.0]) == check(10 * [0.0], 10 * [0.0]) == check(10 * [0.5], [*9 * [0.0], 0.01]) == []
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ class Warnings:
             "noise": self._entropy_growth,
             "unknown format": self._unknown_format,
             "signal": self._no_signal,
+            "environment": self._unsolved_environments,
             "format": self._lost_format,
             "length": self._longer_replies,
             "kl": self._kl_spikes,
@@ -108,6 +109,21 @@ class Warnings:
             f"no learning signal in {len(without)} of the last {len(recent)} steps: all episodes that are compared "
             f"have the same return ({success:.0%} succeed). Use easier tasks, partial credit, a warm start or more "
             "--episodes"
+        )
+
+    def _unsolved_environments(self, rows: Sequence[Row]) -> str | None:
+        recent = rows[-RECENT:]
+        keys = [f"success/{name}" for name in self._config.env.weights]
+        if len(keys) < 2 or len(recent) < RECENT:
+            return None
+        unsolved = [key for key in keys if not any(row.get(key, 1.0) for row in recent)]
+        if not unsolved or len(unsolved) == len(keys):  # if none is solved, other checks apply
+            return None
+        names = " and ".join(key.removeprefix("success/") for key in unsolved)
+        return (
+            f"no episode in {names} succeeded in the last {len(recent)} steps, while others did: it is not learned "
+            "beside the other environments. Give it more episodes with --env NAME=WEIGHT, partial credit or a longer "
+            "--warm-start, or train on it alone first"
         )
 
     def _lost_format(self, rows: Sequence[Row]) -> str | None:
