@@ -75,7 +75,7 @@ class Capitals(Env):
             "no learning signal in 5 of the last 5",
         ),
         (
-            {"env": [ENV, "game:TowerofHanoi-v0-easy"], "steps": 10},
+            {"env": [ENV, "game:TowerofHanoi-v0-easy"], "steps": 10, "episodes": 6},
             "no episode in game:TowerofHanoi-v0-easy succeeded in the last 10 steps",
         ),
         ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
