@@ -189,7 +189,10 @@ def test_runs_are_recorded_and_not_repeated(tmp_path: Path, monkeypatch: pytest.
     assert rows[0]["curve"]["step"] == [0, 1]
     assert 0 <= rows[0]["evaluations"]["again"]["pass@2"] <= 1
     assert 8 <= rows[0]["curve"]["tokens"][-1] <= 8 * 4 * 8  # 8 episodes with 1 to 4 replies of 1 to 8 tokens
-    check_release_file(runner.folder_of(first, args), tmp_path / "dist")
+    folder = runner.folder_of(first, args)
+    assert (folder / "last" / "model.safetensors").exists()
+    assert not list(folder.rglob("trainer.pt"))  # it is most of a run's size
+    check_release_file(folder, tmp_path / "dist")
 
 
 def test_a_failed_warm_start_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

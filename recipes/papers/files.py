@@ -35,6 +35,12 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
         file.write(json.dumps(row) + "\n")
 
 
+def remove_training_state(folder: Path) -> None:
+    """Delete from a finished run what only a continued run needs, which is most of its size; keep its models."""
+    for state in folder.glob("checkpoints/*/trainer.pt"):
+        state.unlink()
+
+
 def curve(rows: Sequence[Mapping[str, Any]], episodes: int) -> dict[str, list[float]]:
     """Return the evaluations of a run by column; `tokens` (sampled) and `seconds` are totals without evaluations."""
     columns: dict[str, list[float]] = defaultdict(list)

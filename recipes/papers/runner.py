@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from files import DOCS, HERE, append, curve, ended, finished, results, write_section
+from files import DOCS, HERE, append, curve, ended, finished, remove_training_state, results, write_section
 from plan import Question, Row, Run, is_untrained, model_settings
 from processes import end_all, palestra, stopping
 from settings import add_gpu_flags, flags_of, given, hardware, key_of, untrained_defaults
@@ -158,6 +158,8 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
         "jobs": args.jobs,
     }
     append(args.results, row)
+    if outcome == "finished":
+        remove_training_state(folder)
     print(
         json.dumps({name: row[name] for name in ("task", "variant", "seed", "final", "seconds", "ended")}), flush=True
     )

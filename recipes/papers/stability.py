@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from files import DOCS, HERE, append, ended, results, write_section
+from files import DOCS, HERE, append, ended, remove_training_state, results, write_section
 from plan import PRETRAINED
 from processes import stopping
 from runner import run_jobs, train
@@ -121,6 +121,8 @@ def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> 
         more = {**settings, "steps": reached + args.further, "target": 0.0}
         train(more, folder, deadline - time.monotonic())
     record(args, key, settings, read(folder / "metrics.jsonl"), reached, code, seconds)
+    if code == 0:
+        remove_training_state(folder)
 
 
 def _reached(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
