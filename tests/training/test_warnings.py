@@ -93,8 +93,30 @@ class Capitals(Env):
         ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
+        (
+            {
+                "env": "game:GuessTheNumber-v0-hard",
+                "env_kwargs": {"partial_credit": True},
+                "lr": 1e-7,
+                "lr_start": 1.0,
+                "steps": 10,
+                "horizon": "1",
+            },
+            "too small for this model. Raise --lr, for example to 1e-06",
+        ),
     ],
-    ids=["entropy", "noise", "unknown format", "signal", "environment", "format", "length", "backtracking", "kl"],
+    ids=[
+        "entropy",
+        "noise",
+        "unknown format",
+        "signal",
+        "environment",
+        "format",
+        "length",
+        "backtracking",
+        "kl",
+        "rate",
+    ],
 )
 def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str, taught: str, tmp_path: Path) -> None:
     small = {"steps": 8, "episodes": 16, "concurrency": 16, "group_size": 1, "eval_every": 0, "eval_episodes": 1}
@@ -139,6 +161,20 @@ def test_an_environment_is_reported_if_only_the_others_are_solved() -> None:
     (warning,) = check(10 * [0.5], 10 * [0.0])
     assert other in warning
     assert check(9 * [0.5], 9 * [0.0]) == check(10 * [0.0], 10 * [0.0]) == check(10 * [0.5], [*9 * [0.0], 0.01]) == []
+
+
+def test_small_updates_are_reported_only_for_pretrained_models_that_do_not_learn() -> None:
+    def check(
+        *success: float, model: str = "org/model", kl: float = 1e-5, lr: float = 1e-6, **settings: Any
+    ) -> list[str]:
+        rows = [{"step": i, "success": rate, "step_kl": kl, "lr": lr} for i, rate in enumerate(success)]
+        return Warnings(from_mapping({"env": ENV, "model": model, **settings})).check(rows)
+
+    (warning,) = check(*10 * [0.1])
+    assert "Raise --lr, for example to 1e-05" in warning
+    assert check(*9 * [0.1]) == check(*5 * [0.1], *5 * [0.3]) == check(*10 * [0.9]) == []
+    assert check(*10 * [0.1], kl=1e-3) == check(*10 * [0.1], lr=5e-7) == check(*10 * [0.1], target_kl=0.0) == []
+    assert check(*10 * [0.1], model="default:0.1M", lr=1e-2) == []
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ MORE_INVALID = 0.2  # increase of the fraction of invalid actions
 LONGER = 1.5  # factor by which replies grow
 LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies
 MAX_KL = 1.0  # KL per token of a step, in nats
+SMALL_KL = 0.02  # KL of a step, as a fraction of its target, that hardly changes the policy
 MEMORIZED = 0.1  # distance between the intervals of the success rates in training and in evaluation
 
 
@@ -44,6 +45,7 @@ class Warnings:
             "format": self._lost_format,
             "length": self._longer_replies,
             "kl": self._kl_spikes,
+            "rate": self._small_updates,
             "memory": self._memorization,
         }
         trained = [row for row in rows if row["step"] >= 0]
@@ -157,6 +159,31 @@ class Warnings:
         if limited >= MIN_EVENTS and not learns:  # close to a solution, the adaptive limits are small
             return f"the KL limit --kl-backtrack was exceeded in {limited} of the last {len(recent)} steps. {advice}"
         return None
+
+    def _small_updates(self, rows: Sequence[Row]) -> str | None:
+        """Check pretrained models, whose sizes differ: the default learning rate is for billions of parameters."""
+        recent = [row for row in rows[-RECENT:] if "step_kl" in row]
+        success = _change(rows, "success")
+        target = getattr(self._config.algorithm.config, "target_kl", 0.0)
+        highest = self._config.optimizer.lr
+        if not self._config.model.trained or not target or success is None:
+            return None
+        if (
+            len(rows) < RECENT
+            or len(recent) < MIN_EVENTS
+            or any(row.get("lr", highest) < 0.99 * highest for row in recent)
+        ):
+            return None
+        if success[1] > min(SOLVED, success[0] + LITTLE_GAIN):
+            return None
+        kl = fmean(row["step_kl"] for row in recent)
+        if kl > SMALL_KL * target:
+            return None
+        return (
+            f"with the highest learning rate, {highest:.2g}, a step changes the policy by a KL of only {kl:.1g} per "
+            f"token, and the success rate only changed from {success[0]:.0%} to {success[1]:.0%}: the updates are too "
+            f"small for this model. Raise --lr, for example to {10 * highest:.2g}; --target-kl {target:g} limits it"
+        )
 
     def _memorization(self, rows: Sequence[Row]) -> str | None:
         """Compare training and evaluation after the last two evaluations, if both have the same environments."""
