@@ -19,13 +19,16 @@ import sys
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 from gpu_shapes import make_model
 from random_actions import RandomActions
+
+if TYPE_CHECKING:
+    from palestra.training.sync_trainer import SyncTrainer
 
 SAMPLING_LIMIT = 0.5  # seconds per step for the 1M shape
 EPISODES = {"tiny": 8, "1M": 1024, "135M": 512, "0.6B": 256, "1.7B": 128}  # per step
@@ -45,12 +48,12 @@ def write_model(shape: str, folder: Path, device: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
-async def run_steps(trainer: Any, steps: int) -> list[dict[str, Any]]:
+async def run_steps(trainer: SyncTrainer, steps: int) -> list[dict[str, Any]]:
     """Run steps without evaluations and checkpoints, and return their metrics."""
     from palestra.rollout.heap import frozen_heap
 
     with frozen_heap():  # as in `trainer.run`
-        async with trainer.engine, trainer.worker_processes():
+        async with trainer.engine, trainer.player.processes():
             return [await trainer.iteration(step) for step in range(steps)]
 
 

@@ -36,8 +36,8 @@ def test_each_bar_can_be_missed() -> None:
     assert missed_bars(figures()) == []
     assert len(missed_bars(figures(answers_per_s=29.0))) == 1
     assert len(missed_bars(figures(correct=0.99))) == 1
-    assert len(missed_bars(figures(code_s=0.11))) == 1
-    assert len(missed_bars(figures(code_wrong_s=0.11))) == 1
+    assert len(missed_bars(figures(code_s=0.13))) == 1
+    assert len(missed_bars(figures(code_wrong_s=0.13))) == 1
     mix = module["mix"](3, 1_000)
     assert 550 < sum(equal for *_, equal in mix) < 650
     assert module["mix"](3, 1_000) == mix
