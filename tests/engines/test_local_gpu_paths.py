@@ -138,10 +138,15 @@ def test_self_check_accepts_as_much_rounding_as_the_model_has(monkeypatch: pytes
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # on CPUs without bfloat16 instructions
-@pytest.mark.parametrize("name", ["Qwen3", "Gemma3Text", "Qwen3Moe"])
-def test_rounding_is_measured_against_float32(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "lora"), [("Qwen3", False), ("Qwen3", True), ("Gemma3Text", False), ("Qwen3Moe", False)]
+)
+def test_rounding_is_measured_against_float32(name: str, lora: bool) -> None:
     changes = next(changes for case, changes in CASES if case == name)
     exact = make(name, **changes)
+    if lora:
+        peft.inject_adapter_in_model(peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False), exact)
+        exact.eval()
     ids = torch.randint(40, (3, 20), generator=torch.Generator().manual_seed(0))
     rounded = copy.deepcopy(exact).bfloat16()
     weights = {key: weight.clone() for key, weight in rounded.state_dict().items()}

@@ -57,11 +57,13 @@ def _float32(model: Any) -> Iterator[None]:
     """
     originals: dict[torch.nn.Module, dict[str, Any]] = {}
 
-    def convert(module: torch.nn.Module, _: Any) -> None:
-        originals[module] = dict(module._parameters)
+    def convert(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        originals.setdefault(module, dict(module._parameters))
         for name, weight in module._parameters.items():
             if weight is not None and weight.is_floating_point():
                 module._parameters[name] = torch.nn.Parameter(weight.float(), requires_grad=False)
+        # Adapters convert their input to the data type of their weights before they are called.
+        return tuple(x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
 
     def restore(module: torch.nn.Module, *_: Any) -> None:
         module._parameters.update(originals.pop(module, {}))
