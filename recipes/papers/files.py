@@ -37,7 +37,7 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
 
 def remove_training_state(folder: Path) -> None:
     """Delete from a finished run what only a continued run needs, which is most of its size; keep its models."""
-    for state in folder.glob("checkpoints/*/trainer.pt"):
+    for state in folder.rglob("*.pt"):
         state.unlink()
 
 
