@@ -123,9 +123,9 @@ class Warnings:
             return None
         names = " and ".join(key.removeprefix("success/") for key in unsolved)
         return (
-            f"no episode in {names} succeeded in the last {len(recent)} steps, while others did: it is not learned "
-            "beside the other environments. Give it more episodes with --env NAME=WEIGHT, partial credit or a longer "
-            "--warm-start, or train on it alone first"
+            f"no episode in {names} succeeded in the last {len(recent)} steps, while episodes in other environments "
+            "did. Give it more episodes with --env NAME=WEIGHT, partial credit or a longer --warm-start, or train on "
+            "it alone first"
         )
 
     def _lost_format(self, rows: Sequence[Row]) -> str | None:
