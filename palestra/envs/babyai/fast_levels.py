@@ -9,6 +9,7 @@ minigrid's levels.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -89,6 +90,14 @@ def _walls(width: int, height: int, stride: int) -> list[Any]:
     """Return the cells in a grid of rooms without doors. The list is cached, so callers must copy it."""
     wall = shared_wall()
     return [wall if x % stride == 0 or y % stride == 0 else None for y in range(height) for x in range(width)]
+
+
+def _has_start(grid: Any, room: Any, directions: Iterable[int]) -> bool:
+    """Return whether an agent in a room can face a wall or a free cell."""
+    (left, upper), (wide, high) = room.top, room.size
+    free = ((x, y) for y in range(upper, upper + high) for x in range(left, left + wide) if grid.get(x, y) is None)
+    fronts = (grid.get(x + dx, y + dy) for x, y in free for dx, dy in (DIRECTIONS[d] for d in directions))
+    return any(front is None or front.type == "wall" for front in fronts)
 
 
 def _join(room: Any, joined: set[int]) -> None:
@@ -294,6 +303,8 @@ def _methods() -> dict[str, Any]:
         column = draw(0, self.num_cols) if i is None else i
         row = draw(0, self.num_rows) if j is None else j
         room = self.room_grid[row][column]
+        if not _has_start(grid, room, range(4) if rand_dir else (self.agent_dir,)):
+            raise RecursionError("the agent would face an object everywhere in the room")  # minigrid would not end
         while True:  # the agent must not start facing an object
             self.agent_pos = (-1, -1)
             self.agent_pos = x, y = place_obj(self, None, room.top, room.size, max_tries=1000)

@@ -2,8 +2,9 @@
 
 minigrid generates the rooms and decides whether a mission is completed. Three of its features are disabled: its
 observation arrays (view.py computes a view in a fraction of the time), its printed output, and its limit on moves.
-There are two other differences from minigrid. A level whose mission cannot be completed is replaced by a newly
-generated level, and a strict second clause does not apply to the move that completes the first clause.
+There are three other differences from minigrid. A level whose mission cannot be completed is replaced by a newly
+generated level, and so is one with a room in which the agent would face an object everywhere, for which minigrid looks
+for a start forever. A strict second clause does not apply to the move that completes the first clause.
 """
 
 from __future__ import annotations
