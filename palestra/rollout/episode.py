@@ -12,6 +12,7 @@ from typing import Any
 from palestra.agents.base import Agent
 from palestra.core import Env, Reset
 from palestra.errors import ContextFull, InfrastructureError
+from palestra.rollout.slow_calls import slow_calls
 from palestra.rollout.types import Failure, Task, Trajectory, Turn
 from palestra.threads import run_in_thread
 from palestra.types import Action, Observation, Step, finite_reward
@@ -83,7 +84,7 @@ async def run_episode(
                 success = False
                 break
             boundary = "env"
-            step = await _step(env, action.text, call_timeout if step_timeout is None else step_timeout)
+            step = await _step(env, task, action.text, call_timeout if step_timeout is None else step_timeout)
             stepped = perf_counter()
             reward = finite_reward(step.reward)
             turns.append(
@@ -137,16 +138,24 @@ async def run_episode(
 async def _reset(env: Env, task: Task, seconds: float | None) -> Reset:
     options = dict(task.options) or None
     if seconds is None:
-        return await env.areset(seed=task.seed, options=options)
+        number = slow_calls.begin(env, task, "reset")
+        try:
+            return await env.areset(seed=task.seed, options=options)
+        finally:
+            slow_calls.end(number)
     async with asyncio.timeout(seconds):
         if env.inline:  # a call on the event loop could not be interrupted
             return await run_in_thread(env.reset, seed=task.seed, options=options)
         return await env.areset(seed=task.seed, options=options)
 
 
-async def _step(env: Env, action: str, seconds: float | None) -> Step:
+async def _step(env: Env, task: Task, action: str, seconds: float | None) -> Step:
     if seconds is None:
-        return await env.astep(action)
+        number = slow_calls.begin(env, task, "step")
+        try:
+            return await env.astep(action)
+        finally:
+            slow_calls.end(number)
     async with asyncio.timeout(seconds):
         if env.inline:
             return await run_in_thread(env.step, action)
