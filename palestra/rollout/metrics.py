@@ -46,6 +46,7 @@ def compute_metrics(
             "tokens_per_episode": tokens / n,
             "truncated": sum(t.truncated for t in trajectories) / n,
             "invalid_actions": sum(["invalid" in turn.info for turn in turns]) / max(len(turns), 1),
+            "format_errors": sum([turn.info.get("invalid") == "format" for turn in turns]) / max(len(turns), 1),
             "cut_replies": finishes["length"] / max(len(turns), 1),
             "empty_replies": finishes["empty"] / max(len(turns), 1),
         }

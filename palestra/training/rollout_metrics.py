@@ -12,8 +12,9 @@ from palestra.rollout.types import Trajectory
 def rollout_metrics(result: RolloutResult) -> dict[str, Any]:
     """Return the rollout metrics to include in a training metrics row."""
     m = result.metrics
-    names = ("success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated")
-    metrics = {name: m[name] for name in (*names, "invalid_actions", "cut_replies", "tokens_per_second", "failures")}
+    names = ["success", "success_low", "success_high", "return", "turns_per_episode", "tokens_per_episode", "truncated"]
+    names += ["invalid_actions", "format_errors", "cut_replies", "tokens_per_second", "failures"]
+    metrics = {name: m[name] for name in names}
     metrics["tokens_per_reply"] = m["tokens_per_episode"] / max(1.0, m["turns_per_episode"])
     return metrics | {f"failures_{boundary}": count for boundary, count in m["failures_by_boundary"].items()}
 

@@ -28,12 +28,17 @@ def long_replies(trajectories: Sequence[Trajectory]) -> list[list[float]]:
     return [[float(sum(len(call.ids) for call in turn.action.calls)) for turn in t.turns] for t in trajectories]
 
 
-def invalid_actions(trajectories: Sequence[Trajectory]) -> list[list[float]]:
-    return [[float("invalid" in turn.info) for turn in t.turns] for t in trajectories]
+def format_errors(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    return [[float(turn.info.get("invalid") == "format") for turn in t.turns] for t in trajectories]
+
+
+def broken_rules(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    return [[float(turn.info.get("invalid") == "rule") for turn in t.turns] for t in trajectories]
 
 
 register_reward_hook("test-long-replies", long_replies)
-register_reward_hook("test-invalid-actions", invalid_actions)
+register_reward_hook("test-format-errors", format_errors)
+register_reward_hook("test-broken-rules", broken_rules)
 
 FREE = {"lr": 1e-2, "lr_schedule": "linear", "lr_warmup": 0, "target_kl": 0.0, "kl_backtrack": 0.0, "max_kl": 0.0}
 
@@ -78,7 +83,8 @@ class Capitals(Env):
             {"env": [ENV, "game:TowerofHanoi-v0-easy"], "steps": 10, "episodes": 6},
             "no episode in game:TowerofHanoi-v0-easy succeeded in the last 10 steps",
         ),
-        ({"reward_hook": "test-invalid-actions", **FREE}, "the model loses the action format"),
+        ({"reward_hook": "test-format-errors", **FREE}, "the model loses the action format"),
+        ({"reward_hook": "test-broken-rules", **FREE}, "such actions may cost too little"),
         (
             {
                 **FREE,
@@ -112,6 +118,7 @@ class Capitals(Env):
         "signal",
         "environment",
         "format",
+        "rules",
         "length",
         "backtracking",
         "kl",
@@ -127,8 +134,12 @@ def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str,
     assert sum(words in line for line in lines) == 1, lines
 
 
-def test_healthy_runs_have_no_warnings() -> None:
-    """Check the metrics of recorded runs that reached their target success rate or were still improving."""
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_healthy_runs_have_no_warnings(share: float) -> None:
+    """Check the metrics of recorded runs that reached their target success rate or were still improving.
+
+    They do not contain how many of the invalid actions could not be parsed, so several shares are tried.
+    """
     runs = json.loads((Path(__file__).parent / "data" / "healthy_runs.json").read_text())
     assert len(runs) >= 20
     for run in runs:
@@ -137,16 +148,20 @@ def test_healthy_runs_have_no_warnings() -> None:
         rows: list[dict[str, Any]] = []
         for step, values in enumerate(zip(*run.values(), strict=True)):
             row = dict(zip(run, values, strict=True))
+            if row.get("invalid_actions") is not None:
+                row["format_errors"] = share * row["invalid_actions"]
             rows.append({"step": step, **{key: value for key, value in row.items() if value is not None}})
             assert warnings.check(rows) == [], (name, step)
 
 
 def test_a_run_that_has_learned_the_action_format_is_not_reported_again() -> None:
-    def check(*success: float) -> list[str]:
-        rows = [{"step": i, "success": rate, "invalid_actions": 0.95} for i, rate in enumerate(success)]
+    def check(*success: float, **errors: float) -> list[str]:
+        rows = [{"step": i, "success": rate, "invalid_actions": 0.95, **errors} for i, rate in enumerate(success)]
         return Warnings(from_mapping({"env": ENV, "model": "default:0.1M"})).check(rows)
 
-    assert len(check(*6 * [0.0])) == 1
+    for errors, unknown in (({}, "the action format"), ({"format_errors": 0.1}, "which actions are allowed")):
+        (text,) = check(*6 * [0.0], **errors)
+        assert f"does not know {unknown}" in text
     assert check(*5 * [0.0]) == check(*6 * [0.0], 0.1) == []
 
 

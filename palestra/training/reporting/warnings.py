@@ -43,6 +43,7 @@ class Warnings:
             "signal": self._no_signal,
             "environment": self._unsolved_environments,
             "format": self._lost_format,
+            "rules": self._broken_rules,
             "length": self._longer_replies,
             "kl": self._kl_spikes,
             "rate": self._small_updates,
@@ -95,10 +96,12 @@ class Warnings:
         invalid = fmean(row.get("invalid_actions", 0.0) for row in recent)
         if invalid < MAX_INVALID:
             return None
+        errors = fmean(row.get("format_errors", invalid) for row in recent)  # older rows do not have it
+        unknown = "the action format" if errors > invalid / 2 else "which actions are allowed"
         return (
             f"{invalid:.0%} of the actions in the last {len(recent)} steps were invalid, and no episode has succeeded: "
-            "the model does not know the action format. Let it imitate more episodes with --warm-start or "
-            "--warm-player expert, or use a pretrained model"
+            f"the model does not know {unknown}. Let it imitate more episodes with --warm-start or --warm-player "
+            "expert, or use a pretrained model"
         )
 
     def _no_signal(self, rows: Sequence[Row]) -> str | None:
@@ -129,12 +132,25 @@ class Warnings:
         )
 
     def _lost_format(self, rows: Sequence[Row]) -> str | None:
-        invalid = _change(rows, "invalid_actions")
-        if invalid is None or invalid[1] < invalid[0] + MORE_INVALID:
+        errors = _change(rows, "format_errors")
+        if errors is None or errors[1] < errors[0] + MORE_INVALID:
             return None
         return (
-            f"the fraction of invalid actions rose from {invalid[0]:.0%} to {invalid[1]:.0%}: the model loses the "
-            "action format. Lower --lr or --target-kl, or keep it close to the initial model with --kl 0.01"
+            f"the fraction of actions that cannot be parsed rose from {errors[0]:.0%} to {errors[1]:.0%}: the model "
+            "loses the action format. Lower --lr or --target-kl, or keep it close to the initial model with --kl 0.01"
+        )
+
+    def _broken_rules(self, rows: Sequence[Row]) -> str | None:
+        invalid, errors, success = (_change(rows, key) for key in ("invalid_actions", "format_errors", "success"))
+        if invalid is None or errors is None or success is None:
+            return None
+        first, last = invalid[0] - errors[0], invalid[1] - errors[1]
+        if last < first + MORE_INVALID or success[1] > min(SOLVED, success[0] + LITTLE_GAIN):
+            return None
+        return (
+            f"the fraction of actions that violate the rules rose from {first:.0%} to {last:.0%}, but the success rate "
+            f"only changed from {success[0]:.0%} to {success[1]:.0%}: such actions may cost too little. Lower their "
+            "reward in the environment, or lower --entropy"
         )
 
     def _longer_replies(self, rows: Sequence[Row]) -> str | None:
