@@ -159,6 +159,7 @@ def draw(
 ) -> str:
     """Draw interquartile means by step, tokens or seconds, a panel per task and a line per variant; return the link."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
     panels = {title: lines for title, lines in panels.items() if any(lines.values())}
     if not panels:
@@ -173,6 +174,7 @@ def draw(
         axis.set_title(title, fontsize=9)
         axis.grid(alpha=0.3)
         axis.tick_params(labelsize=7)
+        axis.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k instead of 100000
         if column == "success":
             axis.set_ylim(0.0, 1.02)
     for axis in axes[len(panels) :]:
