@@ -41,8 +41,8 @@ class SlowCalls:
         return number
 
     def end(self, number: int) -> None:
-        """Remove a call."""
-        del self._running[number]
+        """Remove a call. A process that was forked during the call does not have it."""
+        self._running.pop(number, None)
 
     def _watch(self) -> None:
         while True:
@@ -61,10 +61,8 @@ class SlowCalls:
     def _report(self, name: str, seed: int, method: str, seconds: float) -> None:
         if (name, method) not in self._reported:
             self._reported.add((name, method))
-            text = (
-                "%s with seed %d has not returned from %s for %.0f s; with --%s-timeout, such an episode is ended and "
-            )
-            logger.warning(text + "retried", name, seed, method, seconds, method)
+            duration = f"{name} with seed {seed} has not returned from {method} for {seconds:.0f} s"
+            logger.warning("%s; a %s timeout (--%s-timeout) ends and retries such an episode", duration, method, method)
 
 
 def _name(env: Env, task: Task) -> str:
