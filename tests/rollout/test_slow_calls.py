@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import palestra
 from palestra.core import Env, Reset
 from palestra.rollout import collect, slow_calls
 from palestra.rollout.types import Task
@@ -60,6 +61,17 @@ def test_slow_calls_are_reported_once(method: str, warnings: Callable[[], list[s
     assert f"has not returned from {method}" in message
     assert f"--{method}-timeout" in message
     assert any(str(t.seed) in message for t in result.trajectories)
+
+
+def test_the_id_is_found_for_tasks_of_rollout_workers(warnings: Callable[[], list[str]]) -> None:
+    calls = slow_calls.SlowCalls()
+    number = calls.begin(palestra.make("game:GuessTheNumber-v0-easy"), Task(env_id="", seed=7), "step")
+    deadline = time.monotonic() + 30
+    while not warnings() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    calls.end(number)
+    (message,) = warnings()
+    assert message.startswith("game:GuessTheNumber-v0-easy with seed 7 has not returned from step")
 
 
 def test_fast_calls_and_timeouts_are_not_reported(warnings: Callable[[], list[str]]) -> None:
