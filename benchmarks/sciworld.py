@@ -70,7 +70,7 @@ class Timed(Wrapper):
         self.measured["step"].append(time.perf_counter() - clock)
         if step.done:
             self.measured["megabytes"].append(
-                sum(megabytes(simulator.pid) for simulator in pool.simulators) + megabytes(os.getpid())
+                sum(megabytes(java.pid) for java in pool.simulators + pool.solvers) + megabytes(os.getpid())
             )
         return step
 
@@ -133,7 +133,7 @@ def main() -> None:
     if bare is not None:
         print(f"steps: {median(warm['bare step']) / median(warm['step']):.1f}x as fast as the bare package")
         bare.env.close()
-    pids = [simulator.pid for simulator in pool.simulators]
+    pids = [java.pid for java in pool.simulators + pool.solvers]
     pool.close()
     left = sum(Path(f"/proc/{pid}").exists() for pid in pids)
     print(

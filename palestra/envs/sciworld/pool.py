@@ -14,8 +14,8 @@ import os
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
 
 HEAP_MB = 512
+MAX_PROCESSES = 4  # default limit; a machine with fewer than 16 cores has one process per 4 cores
 MAX_PREPARED = 64  # maximum number of prepared simulations that are not in use yet
 MAX_INTROS = 1024  # maximum number of cached introductions of about 2 kB each
 MAX_GOLD_PATHS = 1024
@@ -144,8 +145,8 @@ class Simulation:
         simulator, instance = self._simulator, self._instance
         if simulator is not None and instance is not None and not simulator.dead and not instance.gone:
             return simulator, instance
-        simulator = pool.simulator()
-        instance = simulator.load(self.key)
+        with pool.loading() as simulator:
+            instance = simulator.load(self.key)
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, simulator.trash.append, instance)
@@ -164,7 +165,8 @@ class SimulatorPool:
     """Java processes started by this Python process, prepared simulations, and cached texts and solutions."""
 
     def __init__(self) -> None:
-        self.simulators: list[JavaSimulator] = []
+        self.simulators: list[JavaSimulator] = []  # processes for episodes
+        self.solvers: list[JavaSimulator] = []  # processes for solutions, if there is more than one for episodes
         self.intros: OrderedDict[TaskKey, TaskIntro] = OrderedDict()
         self._paths: OrderedDict[TaskKey, tuple[str, ...]] = OrderedDict()
         self._ready: OrderedDict[TaskKey, Simulation] = OrderedDict()
@@ -175,16 +177,39 @@ class SimulatorPool:
         self.started = 0  # number of Java processes started so far
 
     def simulator(self) -> JavaSimulator:
-        """Return the process with the fewest instances. Missing processes are started, and ended ones are replaced."""
+        """Return the process for episodes that has the fewest instances."""
         with self._starting:
-            for simulator in self.simulators:
-                if not simulator.alive:
-                    _log.warning("ScienceWorld's Java process ended (exit status %s); replacing it", simulator.kill())
-            self.simulators = [simulator for simulator in self.simulators if simulator.alive]
-            if len(self.simulators) < _setting("PALESTRA_SCIWORLD_JVMS", 1):
-                self.simulators.append(JavaSimulator(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
-                self.started += 1
-            return min(self.simulators, key=lambda simulator: len(simulator.instances))
+            return self._chosen(self.simulators)
+
+    @contextmanager
+    def loading(self, *, solving: bool = False) -> Iterator[JavaSimulator]:
+        """Choose a process that loads a task within this context, so that other threads choose another one.
+
+        With `solving`, the process also computes the task's solution. This takes seconds, in which the process cannot
+        do anything else, so episodes do not use it if several processes are allowed.
+        """
+        with self._starting:
+            simulator = self._chosen(self.solvers if solving and _limit() > 1 else self.simulators)
+            simulator.loading += 1
+        try:
+            yield simulator
+        finally:
+            with self._starting:
+                simulator.loading -= 1
+
+    def _chosen(self, processes: list[JavaSimulator]) -> JavaSimulator:
+        """Return the process with the fewest instances and loads. Ended processes are replaced.
+
+        If all processes are loading tasks, another one is started, up to the limit.
+        """
+        for simulator in processes:
+            if not simulator.alive:
+                _log.warning("ScienceWorld's Java process ended (exit status %s); replacing it", simulator.kill())
+        processes[:] = [simulator for simulator in processes if simulator.alive]
+        if len(processes) < _limit() and all(simulator.loading for simulator in processes):
+            processes.append(JavaSimulator(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
+            self.started += 1
+        return min(processes, key=lambda simulator: len(simulator.instances) + simulator.loading)
 
     def simulation(self, key: TaskKey) -> Simulation:
         """Return a prepared simulation or a new one, in its initial state.
@@ -224,7 +249,8 @@ class SimulatorPool:
         path = self._paths.get(key)
         if path is None:
             try:
-                path = shortened(self.simulator().gold(key))
+                with self.loading(solving=True) as simulator:
+                    path = shortened(simulator.gold(key))
             except (InstanceGone, JavaError) as err:
                 raise EnvFailed(f"ScienceWorld generated no gold path for {key}: {err}") from err
             if key.task in BURNS:
@@ -261,16 +287,23 @@ class SimulatorPool:
         with self._lock:
             self._ready.clear()
         with self._starting:
-            simulators, self.simulators = self.simulators, []
+            simulators = self.simulators + self.solvers
+            self.simulators, self.solvers = [], []
         for simulator in simulators:
             simulator.kill()
 
     def disown(self) -> None:
         """Release the parent's processes and locks in a forked child process."""
-        for simulator in self.simulators:
+        for simulator in self.simulators + self.solvers:
             simulator.disown()
         # Locks are replaced as well, because a thread of the parent may have held them during the fork.
         self.__init__()  # type: ignore[misc]
+
+
+def _limit() -> int:
+    """Return the maximum number of Java processes for episodes, and of those for solutions."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _setting("PALESTRA_SCIWORLD_JVMS", max(1, min(MAX_PROCESSES, cores // 4)))
 
 
 def _setting(name: str, default: int) -> int:

@@ -79,6 +79,7 @@ class JavaSimulator:
         self.trash: deque[Instance] = deque()
         self.instances: OrderedDict[int, Instance] = OrderedDict()  # instances by id, least recently used first
         self.dead = False
+        self.loading = 0  # number of threads that load a task or wait to do so; protected by the pool's lock
         self._current: Instance | None = None
         self._spare: list[Any] = []  # interfaces are reused, because constructing one takes as long as loading a task
         self._process = start_process(heap_mb)

@@ -175,6 +175,52 @@ def test_the_java_process_ends_with_a_killed_parent_and_writes_nothing_to_the_wo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_tasks_that_are_loaded_at_the_same_time_use_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALESTRA_SCIWORLD_JVMS", "2")
+    pool.close()
+    try:
+        with pool.loading() as first, pool.loading() as second, pool.loading() as third, pool.loading() as fourth:
+            assert first is not second  # a second process is started while the first one loads a task
+            assert {third, fourth} == {first, second}  # loads are counted before their instances exist
+            assert len(pool.simulators) == 2
+        assert first.loading == second.loading == 0
+        with make_env() as env, make_env() as other:
+            env.reset(seed=3)
+            other.reset(seed=3)
+            assert env.step("look around") == other.step("look around")
+            assert [len(simulator.instances) for simulator in pool.simulators] == [1, 1]
+    finally:
+        pool.close()
+
+
+def test_a_second_process_is_not_started_while_the_first_one_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALESTRA_SCIWORLD_JVMS", "2")
+    pool.close()
+    with make_env() as env, make_env() as other:
+        env.reset(seed=3)
+        env.step("wait1")  # the task is loaded now
+        other.reset(seed=4)
+        other.step("wait1")
+        assert len(pool.simulators) == 1
+
+
+def test_an_episode_does_not_wait_for_the_solution_of_another_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PALESTRA_SCIWORLD_JVMS", "2")
+    pool.close()
+    try:
+        with make_env() as env, make_env() as other:
+            env.reset(seed=3)
+            solution = other.reset(seed=4) and other.expert_action()
+            assert len(pool.solvers) == 1
+            with pool.solvers[0].lock:  # as if a solution were being computed
+                env.step("look around")
+                other.step(solution)
+            assert not pool.solvers[0].instances
+    finally:
+        pool.close()
+    assert not pool.solvers
+
+
 def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PALESTRA_SCIWORLD_JVMS", "many")
     with pytest.raises(BadValue, match="PALESTRA_SCIWORLD_JVMS"):
