@@ -56,7 +56,7 @@ SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # the paper's t
     "ScienceWorld": (
         [f"sciworld:{task}-v0" for task in ("Measure", "TestConductivity", "Find", "ChemistryMix", "Lifespan", "All")],
         "world with rules",
-        {"env_kwargs": {"max_turns": 20}, **EXPERT, "warm_start": 300, "episodes": 32, "steps": 20},  # slow simulator
+        {"env_kwargs": {"max_turns": 20}, **EXPERT, "warm_start": 1000, "episodes": 64, "steps": 20},  # slow expert
     ),
     "search": (
         [f"search:World-v0-{kind}" for kind in ("1hop", "2hop", "3hop", "4hop", "compare", "count", "unanswerable")],
@@ -66,7 +66,7 @@ SCENARIOS: dict[str, tuple[list[str], str, dict[str, Any]]] = {  # the paper's t
     "web": (
         [f"web:{site}-v0" for site in ("Encyclopedia", "Map", "Shop")],
         "web pages",
-        {**EXPERT, "warm_start": 300, "episodes": 32, "steps": 20},  # slow browser
+        {**EXPERT, "warm_start": 1000, "episodes": 64, "steps": 20},  # slow browser
     ),
 }
 

@@ -72,7 +72,9 @@ def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Names
         if not runs:
             return
         attempted |= {json.dumps(key_of(run, args)) for run in runs}
-        starts = {str(start_model(run, args)): run for run in runs if run.start is not None}
+        # With several jobs, no job should wait for a start that another one trains; a single job trains each start when
+        # a run needs it, so that the first results come early.
+        starts = {str(start_model(run, args)): run for run in runs if run.start is not None and args.jobs > 1}
         jobs = [partial(train_start, run, args, deadline) for run in starts.values()]
         run_jobs([*jobs, *(partial(run_one, run, args, deadline) for run in runs)], args.jobs)
 
