@@ -23,7 +23,6 @@ from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training import data
 from palestra.training.config import TrainConfig
-from palestra.training.distributed import gather_result
 from palestra.training.learner import learning_rate
 from palestra.training.offline import tokenize
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
@@ -88,7 +87,7 @@ class EvolutionTrainer(Trainer):
         played = [t for shard in self.distributed.gather(result.trajectories) for t in shard]
         chosen = self.algorithm.training_set(self.base, [*self._earlier_successes(step), *played])
         explored = chosen[len(self.base) :]
-        gathered = gather_result(result, self.distributed)
+        gathered = await self.gather(result)
         learned: dict[str, float] = {"signal": 0.0}
         if any(item.weight > 0 for item in explored):
             async with self.engine.paused():

@@ -1,12 +1,15 @@
-"""Report why a rollout finished no episode."""
+"""Report why episodes failed."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from palestra import errors
 from palestra.errors import BadValue, EngineFailed, PalestraError, UsageError
-from palestra.rollout import RolloutResult
+from palestra.rollout import RolloutResult, Trajectory
+
+MAX_CHARS = 500  # maximum length of an error message in a warning
 
 
 def check_finished(result: RolloutResult, player: str, *, hint: str = "") -> None:
@@ -23,3 +26,25 @@ def check_finished(result: RolloutResult, player: str, *, hint: str = "") -> Non
     usage = issubclass(getattr(errors, kind, PalestraError), UsageError)
     stopped = f"{player} finished {len(result.trajectories) or 'no'} episodes, {len(result.failures)} failed"
     raise (BadValue if usage else EngineFailed)(f"{stopped} ({kind}): {message}{'' if usage or not hint else hint}")
+
+
+class CauseLog:
+    """Describe the failed episodes of a run, once for each environment and kind of error."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str]] = set()
+
+    def new(self, failures: Sequence[Trajectory]) -> list[str]:
+        """Return a warning with an example for every environment and kind of error that no earlier warning named."""
+        warnings = []
+        for trajectory in failures:
+            failure, env_id = trajectory.failure, trajectory.env_id
+            if failure is None or (env_id, failure.kind) in self._seen:
+                continue
+            self._seen.add((env_id, failure.kind))
+            message = failure.message.strip()[:MAX_CHARS].rstrip(".")
+            warnings.append(
+                f"warning: an episode in {env_id} with seed {trajectory.seed} failed and is left out "
+                f"({failure.kind}): {message}. Later failures of this kind are counted, but not described"
+            )
+        return warnings

@@ -29,6 +29,7 @@ from palestra.training.config import TrainConfig
 from palestra.training.critic import copy_policy_weights
 from palestra.training.distributed import connect, explained_disconnection, gather_result
 from palestra.training.episode_player import EpisodePlayer
+from palestra.training.failures import CauseLog
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
@@ -91,6 +92,7 @@ class Trainer(ABC):
             policy = load_policy(config, None if last is None else str(last), self.distributed)
         config = self.config = config.with_max_tokens(policy.tokenizer)
         self._warnings = Warnings(config)
+        self._causes = CauseLog()
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
         elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
@@ -216,9 +218,12 @@ class Trainer(ABC):
         return result
 
     async def gather(self, result: RolloutResult) -> RolloutResult:
-        """Return the combined rollouts from all processes, for metrics."""
+        """Return the combined rollouts from all processes, for metrics, and log new causes of failed episodes."""
         await self._wait_for_processes()
-        return gather_result(result, self.distributed)
+        gathered = gather_result(result, self.distributed)
+        for warning in self._causes.new(gathered.failures):
+            self.log(warning)
+        return gathered
 
     async def _wait_for_processes(self) -> None:
         """Wait for all processes. Episodes continue to be played, and stopped servers are restarted, while waiting."""

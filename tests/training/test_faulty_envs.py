@@ -39,7 +39,12 @@ def test_a_run_goes_on_with_the_other_episodes(tmp_path: Path) -> None:
         "retries": 0,
         "threads": 1,
     }
-    train(from_mapping({**settings, "steps": 1}))
+    lines: list[str] = []
+    train(from_mapping({**settings, "steps": 1}), log=lines.append)
+    described = [line for line in lines if "failed and is left out" in line]
+    assert len(described) == len({line.partition("(")[2].partition(")")[0] for line in described}) == 2  # once per kind
+    assert all(f"{__name__}:Faulty with seed" in line for line in described)
+    assert any("nan" in line for line in described)
     rows = train(from_mapping({**settings, "steps": 2})).rows
     assert [row["step"] for row in rows] == [-1, 0, 1]
     for row in rows[1:]:
