@@ -20,7 +20,7 @@ ROOT = Path(palestra.__file__).parent
 ROWS = [
     {"errors", "progress"},
     {"types", "suggestions", "interrupt"},
-    {"spec", "threads", "plain_data"},
+    {"spec", "threads", "plain_data", "cores"},
     {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},

@@ -19,6 +19,7 @@ from importlib import metadata
 
 from palestra.cli import doctor_model
 from palestra.cli.terminal import fitted
+from palestra.cores import usable_cores
 from palestra.optional import install_command
 from palestra.progress import phase
 
@@ -68,10 +69,9 @@ def examine() -> Iterator[Finding]:
 
 
 def _machine() -> Finding:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
     system = f"{platform.system()} {platform.machine()}"
-    detail = f"Python {platform.python_version()} on {system}, {cores} cores, {memory:.0f} GiB"
+    detail = f"Python {platform.python_version()} on {system}, {usable_cores()} cores, {memory:.0f} GiB"
     return Finding(feature="machine", state="ok", detail=detail)
 
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from palestra.agents.base import Agent
+from palestra.cores import usable_cores
 from palestra.engines.base import Engine
 from palestra.errors import PalestraError
 from palestra.registry import EnvFactory
@@ -46,13 +47,10 @@ def _default_count(config: TrainConfig, agent: Callable[[], Agent], engine: Any)
     if getattr(engine, "runner", "") != "paged" or config.env.backend != "inline" or config.env.tools:
         return 0
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # set by torchrun
-    count = min(_cores() // processes - ENGINE_CORES, config.sampling.concurrency // EPISODES_PER_WORKER, MAX_WORKERS)
+    count = min(
+        usable_cores() // processes - ENGINE_CORES, config.sampling.concurrency // EPISODES_PER_WORKER, MAX_WORKERS
+    )
     return count if count >= 2 and _can_be_sent(config, agent(), engine) else 0
-
-
-def _cores() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _can_be_sent(config: TrainConfig, agent: Agent, engine: Engine) -> bool:

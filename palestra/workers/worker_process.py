@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from palestra.cores import WORKER
 from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_frame
 
 _BOOT = (
@@ -59,6 +60,7 @@ class WorkerProcess:
                     json.dumps([_absolute_path() if python is None else [], list(more_path), fds]),
                 ],
                 cwd=cwd,
+                env={**os.environ, WORKER: "1"},
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 # Ctrl-C does not reach processes in another session, and one signal kills the worker and its children.

@@ -159,7 +159,7 @@ def test_the_number_of_worker_processes_depends_on_the_device_the_environment_an
         return rollout_workers._default_count(config, lambda: ChatAgent(engine), engine)
 
     cores = 16
-    monkeypatch.setattr(rollout_workers, "_cores", lambda: cores)
+    monkeypatch.setattr(rollout_workers, "usable_cores", lambda: cores)
     assert (count(), count(concurrency=512), count(concurrency=127)) == (12, 8, 0)
     assert [count(**values) for values in others] == [0, 0, 0]
     assert count(native) == 0

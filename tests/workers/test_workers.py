@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.core import Env
+from palestra.cores import own_cores
 from palestra.errors import BadValue
 from palestra.workers.env_runner import EnvRunner, PlayerRngProxy, episode_seed, factory_name
 from palestra.workers.executor import Executor, ExecutorThread
@@ -123,13 +124,13 @@ def test_seeding_the_player_proxy_forwards_the_seed() -> None:
 
 
 def echo(sock_fd: int, life_fd: int, activity_fd: int) -> None:
-    """Run a worker that sends every message back and exits when it receives "exit"."""
+    """Run a worker that sends every message back, or the number of its cores, and exits when it receives "exit"."""
     sock, decoder, messages = connect_to_parent(sock_fd, life_fd, activity_fd)
     while True:
         for message in messages:
             if message == "exit":
                 os._exit(5)
-            sock.sendall(encode_frame(message))
+            sock.sendall(encode_frame(own_cores() if message == "cores" else message))
         data = sock.recv(1 << 16)
         if not data:
             return
@@ -151,7 +152,8 @@ def test_worker_process_exchanges_messages_and_reports_its_exit() -> None:
     worker = WorkerProcess(echo, "config", lanes=1)
     large = "x" * 3_000_000  # larger than the socket buffer
     worker.send(large)
-    assert read_until(worker, 2) == ["config", large]
+    worker.send("cores")
+    assert read_until(worker, 3) == ["config", large, 1]  # a worker does not use the cores of the others
     worker.send("exit")
     read_until(worker, 1)
     assert not worker.alive

@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from palestra.cores import own_cores
 from palestra.envs.sciworld.java import JavaError
 from palestra.envs.sciworld.simulator import Instance, InstanceGone, JavaSimulator, StepResult, TaskIntro, TaskKey
 from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
@@ -189,7 +190,7 @@ class SimulatorPool:
         do anything else, so episodes do not use it if several processes are allowed.
         """
         with self._starting:
-            simulator = self._chosen(self.solvers if solving and _limit() > 1 else self.simulators)
+            simulator = self._chosen(self.solvers if solving and max_processes() > 1 else self.simulators)
             simulator.loading += 1
         try:
             yield simulator
@@ -206,7 +207,7 @@ class SimulatorPool:
             if not simulator.alive:
                 _log.warning("ScienceWorld's Java process ended (exit status %s); replacing it", simulator.kill())
         processes[:] = [simulator for simulator in processes if simulator.alive]
-        if len(processes) < _limit() and all(simulator.loading for simulator in processes):
+        if len(processes) < max_processes() and all(simulator.loading for simulator in processes):
             processes.append(JavaSimulator(heap_mb=_setting("PALESTRA_SCIWORLD_HEAP_MB", HEAP_MB)))
             self.started += 1
         return min(processes, key=lambda simulator: len(simulator.instances) + simulator.loading)
@@ -300,10 +301,9 @@ class SimulatorPool:
         self.__init__()  # type: ignore[misc]
 
 
-def _limit() -> int:
+def max_processes() -> int:
     """Return the maximum number of Java processes for episodes, and of those for solutions."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return _setting("PALESTRA_SCIWORLD_JVMS", max(1, min(MAX_PROCESSES, cores // 4)))
+    return _setting("PALESTRA_SCIWORLD_JVMS", max(1, min(MAX_PROCESSES, own_cores() // 4)))
 
 
 def _setting(name: str, default: int) -> int:

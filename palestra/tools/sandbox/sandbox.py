@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from palestra.cores import usable_cores
 from palestra.errors import BadValue, NoSandbox
 from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
 from palestra.tools.sandbox.request import KILLED, REPLY_MARGIN, ProgramRequest, pack_batch, pack_program
@@ -60,7 +61,7 @@ class Sandbox:
                 "Sandbox(run_unprotected_on_this_host=True)"
             )
         self._unprotected = run_unprotected_on_this_host
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         self.limits = limits or Limits()
         self.workers = cores if workers is None else workers
         self.concurrency = max(16, 4 * cores) if concurrency is None else concurrency

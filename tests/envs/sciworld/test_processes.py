@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
+import palestra.cores
 from palestra.agents import RandomAgent
 from palestra.core import Reset, Wrapper
 from palestra.envs.sciworld.env import SciWorld, SeedPredictor
-from palestra.envs.sciworld.pool import pool
+from palestra.envs.sciworld.pool import max_processes, pool
 from palestra.envs.sciworld.simulator import TaskKey
 from palestra.errors import BadValue, EnvFailed
 from palestra.rollout import collect
@@ -219,6 +220,17 @@ def test_an_episode_does_not_wait_for_the_solution_of_another_task(monkeypatch: 
     finally:
         pool.close()
     assert not pool.solvers
+
+
+@pytest.mark.parametrize(("cores", "processes"), [(2, 1), (8, 2), (64, 4)])
+def test_the_default_number_of_processes_depends_on_the_cores(
+    cores: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PALESTRA_SCIWORLD_JVMS")
+    monkeypatch.setattr(palestra.cores, "usable_cores", lambda: cores)
+    assert max_processes() == processes
+    monkeypatch.setenv(palestra.cores.WORKER, "1")  # in a worker process, of which there may be one per core
+    assert max_processes() == 1
 
 
 def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
