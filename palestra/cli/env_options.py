@@ -31,18 +31,23 @@ def add_import(parser: argparse._ActionsContainer) -> None:
 
 def add_env_kwargs(parser: argparse._ActionsContainer) -> None:
     """Add `--set` and `--env-kwargs`, which set keyword arguments for the environment."""
+    add_set(parser)
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        default="",
+        help="Keyword arguments for the environment as a JSON object, for example '{\"max_turns\": 9}'.",
+    )
+
+
+def add_set(parser: argparse._ActionsContainer) -> None:
+    """Add `--set`, which sets one keyword argument for the environment."""
     parser.add_argument(
         "--set",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         help="Keyword argument for the environment, for example --set max_turns=9; overrides --env-kwargs; repeatable.",
-    )
-    parser.add_argument(
-        "--env-kwargs",
-        metavar="JSON",
-        default="",
-        help="Keyword arguments for the environment as a JSON object, for example '{\"max_turns\": 9}'.",
     )
 
 
@@ -109,15 +114,26 @@ def add_backend(parser: argparse._ActionsContainer) -> None:
 
 def env_kwargs(args: argparse.Namespace) -> dict[str, Any]:
     """Return the keyword arguments from `--env-kwargs` and `--set`; `--set` takes precedence."""
+    return parse_kwargs(args.env_kwargs) | single_kwargs(args.set)
+
+
+def parse_kwargs(text: str) -> dict[str, Any]:
+    """Return the keyword arguments in the value of `--env-kwargs`."""
+    if not text:
+        return {}
+    try:
+        kwargs = json.loads(text)
+    except json.JSONDecodeError as err:
+        raise BadValue(f"--env-kwargs must be a JSON object, got {text!r}: {err}") from err
+    if not isinstance(kwargs, dict):
+        raise BadValue(f"--env-kwargs must be a JSON object, got {text!r}")
+    return kwargs
+
+
+def single_kwargs(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return the keyword arguments in the values of `--set`."""
     kwargs: dict[str, Any] = {}
-    if args.env_kwargs:
-        try:
-            kwargs = json.loads(args.env_kwargs)
-        except json.JSONDecodeError as err:
-            raise BadValue(f"--env-kwargs must be a JSON object, got {args.env_kwargs!r}: {err}") from err
-        if not isinstance(kwargs, dict):
-            raise BadValue(f"--env-kwargs must be a JSON object, got {args.env_kwargs!r}")
-    for pair in args.set:
+    for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals or not name.isidentifier():
             raise BadValue(f"--set takes KEY=VALUE, got {pair!r}")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.cli import EXIT_INTERRUPTED, terminal
+from palestra.cli.env_options import add_set, parse_kwargs, single_kwargs
 from palestra.cli.options import add_flag, default_text, given_options, option_dest, quiet_libraries
 from palestra.errors import BadValue, MissingExtra, PalestraError, StoreFailed
 from palestra.folders import check_unused
@@ -49,7 +50,7 @@ TITLES = {
     "ray": "Ray cluster [ray]",
 }
 COMMON_OPTIONS = (  # described by --help; --help-all describes all options
-    *("--env", "--tools", "--horizon", "--model", "--lora-rank", "--episodes", "--group-size", "--max-tokens"),
+    *("--env", "--set", "--tools", "--horizon", "--model", "--lora-rank", "--episodes", "--group-size", "--max-tokens"),
     *("--engine", "--algorithm", "--gamma", "--lr", "--eval-every", "--target", "--out", "--seed", "--steps"),
     *("--device", "--resume", "--overwrite", "--dry-run"),
 )
@@ -83,6 +84,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         else:
             for item in fields(SECTIONS[section]):
                 add_flag(group, SECTIONS[section], item, other_defaults=_algorithm_defaults(item))
+        if section == "env":
+            add_set(group)
     start = parser.add_argument_group("existing runs").add_mutually_exclusive_group()
     start.add_argument(
         "--resume",
@@ -210,6 +213,10 @@ def _config(args: argparse.Namespace) -> TrainConfig:
             raise BadValue("pass --out FOLDER to select the run, or pass the --env or recipe that it was started with")
         base = read_run(given["out"]).config
         import_modules(_imports(base))
+    if args.set:
+        recipe = base.get("env", {}).get("kwargs", {})
+        kwargs = parse_kwargs(given["env_kwargs"]) if "env_kwargs" in given else recipe
+        given["env_kwargs"] = {**kwargs, **single_kwargs(args.set)}
     return from_mapping(merge(base, given))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,24 @@ def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
     assert "memory: about" in text
     assert "time: roughly" in text
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "kwargs"),
+    [
+        (["--set", "max_turns=7"], {"clues": 13, "max_turns": 7}),  # the recipe's other arguments are kept
+        (["--env-kwargs", '{"clues": 12}', "--set", "max_turns=7"], {"clues": 12, "max_turns": 7}),
+        ([], {"clues": 13, "max_turns": 5}),
+    ],
+    ids=["recipe", "env-kwargs", "without"],
+)
+def test_set_changes_one_keyword_argument_of_the_environment(
+    options: list[str], kwargs: dict[str, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('[env]\nname = "game:Sudoku-v0-easy"\nkwargs = {clues = 13, max_turns = 5}\n')
+    assert main(["train", str(recipe), *options, "--dry-run"]) == 0
+    assert f"\nkwargs = {json.dumps(kwargs)}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("options", [["--model", "/nonexistent"], ["--env-kwargs", '{"max_turns": -3}']])

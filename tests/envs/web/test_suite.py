@@ -106,6 +106,26 @@ def test_splits_by_template_and_by_content() -> None:
     assert any(TEMPLATES[name].held_out for name, _ in seen["test"])
 
 
+def test_impossible_tasks_can_be_left_out() -> None:
+    tasks: dict[bool, list[Task]] = {}
+    for impossible in (True, False):
+        env = palestra.make("web:Map-v0", split="test", impossible=impossible)
+        assert isinstance(env, WebSuite)
+        tasks[impossible] = []
+        for seed in range(100):
+            env.start_episode(seed)
+            env.setup({})
+            tasks[impossible].append(env.task)
+    possible = [task for task in tasks[True] if NOT_POSSIBLE not in task.answer]
+    assert 0 < len(possible) < 100
+    assert all(NOT_POSSIBLE not in task.answer for task in tasks[False])
+    assert [a for a, b in zip(tasks[False], tasks[True], strict=True) if a == b] == possible  # the others are the same
+    chosen = WebSuite(sites="map", impossible=False)
+    chosen.start_episode(1)
+    chosen.setup({"template": "no_phone"})
+    assert NOT_POSSIBLE in chosen.task.answer  # a given template is used
+
+
 def test_arguments() -> None:
     with pytest.raises(BadValue, match="one or more of encyclopedia, map, shop, forge"):
         palestra.make("web:Mixed-v0", sites="bank")

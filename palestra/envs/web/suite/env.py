@@ -15,7 +15,7 @@ from palestra.browser.sites import Site
 from palestra.envs.multi_turn import MultiTurnOptions
 from palestra.envs.web.base import EXAMPLE, WebEnv
 from palestra.envs.web.suite.app import App, RunningApp
-from palestra.envs.web.suite.tasks import LEVELS, TEMPLATES, Draw, Task, Template
+from palestra.envs.web.suite.tasks import LEVELS, NOT_POSSIBLE, TEMPLATES, Draw, Task, Template
 from palestra.envs.web.tasks import same_answer
 from palestra.errors import BadValue
 
@@ -34,6 +34,7 @@ TASKS = (  # modules that register templates
 )
 SIZE = (1280, 720)  # width and height of the viewport in pixels
 TURNS = {1: 10, 2: 20, 3: 30}  # by level
+MAX_DRAWS = 1000  # maximum number of tasks that are drawn to find a possible one
 
 
 @cache
@@ -90,7 +91,8 @@ class WebSuite(WebEnv):
     libfaketime) and store (which needs the extra `store`). Tasks that need several sites are sampled only if all of
     them are given. `level` is 1, 2 or 3; None means all levels. `split="train"` samples templates and content for
     training, and `split="test"` samples all templates, with other content; templates marked `held_out` are never used
-    in training. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
+    in training. `impossible=False` leaves out tasks whose answer is N/A, which an agent can give without using the
+    sites. `reset(options={"template": name, "data_seed": 3})` selects the template and the content.
 
     A task is solved if, at `stop`, the answer and the address are correct and the databases of the sites contain
     exactly the requested changes. `observation` is "axtree", "html" or "screenshot".
@@ -105,6 +107,7 @@ class WebSuite(WebEnv):
         *,
         sites: str | Iterable[str] = "encyclopedia,map,shop",
         level: int | None = None,
+        impossible: bool = True,
         observation: Form = "axtree",
         viewport_only: bool = False,
         max_turns: int | None = None,
@@ -125,6 +128,7 @@ class WebSuite(WebEnv):
             **options,
         )
         self.names, self.level, self._turns = tuple(names), level, max_turns
+        self._impossible = impossible
         self._templates = tuple(
             template
             for template in TEMPLATES.values()
@@ -141,19 +145,29 @@ class WebSuite(WebEnv):
 
     def setup(self, options: dict[str, Any]) -> None:
         data = {"train": TRAIN_DATA, "test": TEST_DATA, None: range(TEST_DATA.stop)}[self.split]
+        given: dict[str, Any] = {k: options.pop(k) for k in ("template", "data_seed") if k in options}
+        for _ in range(MAX_DRAWS):
+            self._draw(data, given)
+            if self._impossible or "template" in given or NOT_POSSIBLE not in self.task.answer:
+                break
+        else:
+            raise BadValue(f"no possible task was found in {MAX_DRAWS} draws; use impossible=True")
+        self.max_turns = TURNS[self.template.level] if self._turns is None else self._turns
+        self._at, self._seen, self._suggested = 0, 0, EXAMPLE  # the expert's next move, and what it has seen
+
+    def _draw(self, data: range, given: Mapping[str, Any]) -> None:
+        """Draw the template and the content, unless they are given, and the task."""
         self.template: Template = self.rng.choice(self._templates)
         self.data_seed = int(self.rng.choice(data))
-        if "template" in options:
-            name = options.pop("template")
+        if "template" in given:
+            name = given["template"]
             if name not in TEMPLATES or not set(TEMPLATES[name].apps) <= set(self.names):
                 known = ", ".join(template.name for template in self._templates)
                 raise BadValue(f"the reset option `template` must be one of {known}; got {name!r}")
             self.template = TEMPLATES[name]
-        if "data_seed" in options:
-            self.data_seed = int(options.pop("data_seed"))
+        if "data_seed" in given:
+            self.data_seed = int(given["data_seed"])
         self.task: Task = self.template.draw(Draw(self.rng, self.data_seed))
-        self.max_turns = TURNS[self.template.level] if self._turns is None else self._turns
-        self._at, self._seen, self._suggested = 0, 0, EXAMPLE  # the expert's next move, and what it has seen
 
     def task_key(self) -> object:
         return self.template.name, self.data_seed, self.task.intent
