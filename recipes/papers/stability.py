@@ -3,7 +3,7 @@
     python recipes/papers/stability.py --games demo --seeds 101 102 --jobs 1
     python recipes/papers/stability.py --gpu --jobs 7 --minutes 9         # every game, seed 101 first
     python recipes/papers/stability.py --gpu --runs guess:105 babyai:104  # only these runs
-    python recipes/papers/stability.py --table                            # write the tables in docs/experiments.md
+    python recipes/papers/stability.py --table                            # write the tables in docs/
 
 Each run is a `palestra train` process, and `--jobs` runs share the machine. Every run that ends, also one that failed
 or was stopped by `--minutes`, is appended to `results/stability.jsonl`; a finished run is not repeated.
@@ -29,6 +29,7 @@ from palestra.training.reporting.metrics import read
 
 RESULTS = HERE / "results" / "stability.jsonl"
 PAGE = DOCS / "experiments.md"
+RUNS_PAGE = DOCS / "stability-runs.md"
 SEEDS = (101, 102, 103, 104, 105)
 GOAL = 0.9  # success rate at the end that every run should have
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
@@ -84,14 +85,14 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "textcraft_pretrained_sparse": {**TEXTCRAFT_PRETRAINED, "env_kwargs": RANDOM_RECIPES},
 }
-# Source of the rewards before success; partial credit is computed from the solution.
+# Rewards before success, and whether the player can know them; partial credit is computed from the solution.
 CREDIT = {
-    "guess": "distance to the hidden number, which observations do not state",
-    "mastermind": "digits in place, which observations state",
-    "mastermind_consistent": "guesses that agree with all feedback, which observations state",
-    "sudoku": "correct cells, which the player sees",
-    "textcraft": "steps of the plan, which observations do not state",
-    "textcraft_pretrained": "steps of the plan, which observations do not state",
+    "guess": "distance to the hidden number (not in observations)",
+    "mastermind": "digits in place (in observations)",
+    "mastermind_consistent": "guesses that agree with all feedback (in observations)",
+    "sudoku": "correct cells (the clues determine them)",
+    "textcraft": "steps of the plan (not in observations)",
+    "textcraft_pretrained": "steps of the plan (not in observations)",
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
 
@@ -166,16 +167,11 @@ def record(
     )
 
 
-def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return both tables for the documentation."""
-    return f"{summary(rows)}\n\nAll runs:\n\n{table(rows)}"
-
-
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per run."""
     names = (
         "game",
-        "rewards",
+        "reward before success",
         "seed",
         "before",
         "best",
@@ -204,7 +200,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         seconds = "" if row["seconds"] is None else row["seconds"]
         numbers = f"{before} | {training} | {reached} | {final} | {further} | {seconds}"
         credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
-        rewards = CREDIT[row["game"]] if credit else "success"
+        rewards = CREDIT[row["game"]] if credit else "none"
         lines.append(f"| {name} | {rewards} | {row['seed']} | {numbers} | {row['ended']} |")
     return "\n".join(lines)
 
@@ -216,7 +212,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     before a stopped one, then the one with the current target, then the one with the current settings of the
     environment, then the longest one.
     """
-    titles = ("final at least 90%", "target reached", "steps", "s", "final, lowest", "lowest later")
+    titles = ("reward before success", "final at least 90%", "target reached", "steps", "s", "final, lowest", "lowest later")
     lines = [f"| game | {' | '.join(titles)} | target not reached: best, at step |", "|---" * (len(titles) + 2) + "|"]
     for game in GAMES:
         runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]
@@ -231,6 +227,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         finals = [r["final"] for r in longest.values() if r["final"] is not None]
         cells = [
             game,
+            CREDIT.get(game, "none"),
             f"{sum(final >= GOAL for final in finals)} of {len(longest)}" if longest else "not run yet",
             f"{len(reached)} of {len(longest)}" if longest else "",
             _range([r["reached"] for r in reached]),
@@ -291,10 +288,12 @@ def main() -> None:
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "stability")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--table", action="store_true", help="Only write the tables in docs/experiments.md.")
+    parser.add_argument("--table", action="store_true", help="Only write the tables in docs/.")
     args = parser.parse_args()
     if args.table:
-        write_section(PAGE, "stability", tables(results(args.results)))
+        rows = results(args.results)
+        write_section(PAGE, "stability", summary(rows))
+        write_section(RUNS_PAGE, "stability runs", table(rows))
         return
     deadline = time.monotonic() + 60 * args.minutes
     runs = args.runs or [(game, seed) for seed in args.seeds for game in args.games]
