@@ -145,16 +145,21 @@ def test_rounding_is_measured_against_float32(name: str, lora: bool) -> None:
     changes = next(changes for case, changes in CASES if case == name)
     exact = make(name, **changes)
     if lora:
+        torch.manual_seed(0)
         peft.inject_adapter_in_model(peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False), exact)
         exact.eval()
     ids = torch.randint(40, (3, 20), generator=torch.Generator().manual_seed(0))
     rounded = copy.deepcopy(exact).bfloat16()
     weights = {key: weight.clone() for key, weight in rounded.state_dict().items()}
     same_weights = copy.deepcopy(rounded).float()
+    batches = [ids[:2], ids[2:]]  # rounding may depend on the shape of a batch
     with torch.no_grad():
-        expected, actual = (m(input_ids=ids).logits.float().log_softmax(-1) for m in (same_weights, rounded))
+        expected, actual = (
+            torch.cat([m(input_ids=batch).logits.float().log_softmax(-1) for batch in batches])
+            for m in (same_weights, rounded)
+        )
     kl = (expected.exp() * (expected - actual)).sum(-1).mean().item()
-    assert rounding.kl_of_rounding(rounded, [ids[:2], ids[2:]]) == pytest.approx(kl, rel=1e-3)
+    assert rounding.kl_of_rounding(rounded, batches) == pytest.approx(kl, rel=1e-4)
     assert rounding.kl_of_rounding(exact, [ids]) == 0.0 < kl
     assert all(torch.equal(weights[key], weight) for key, weight in rounded.state_dict().items())
 

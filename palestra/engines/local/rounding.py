@@ -54,21 +54,22 @@ def _float32(model: Any) -> Iterator[None]:
     """Compute in float32, without TF32, inside the `with` block.
 
     The weights of one module at a time are converted, while it is called, since a copy of a large model may not fit.
+    A module with adapters is converted as a whole, because it rounds its input to the data type of the adapters.
     """
     originals: dict[torch.nn.Module, dict[str, Any]] = {}
 
     def convert(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        originals.setdefault(module, dict(module._parameters))
-        for name, weight in module._parameters.items():
-            if weight is not None and weight.is_floating_point():
-                module._parameters[name] = torch.nn.Parameter(weight.float(), requires_grad=False)
-        # Adapters convert their input to the data type of their weights before they are called.
+        for part in module.modules() if _has_adapters(module) else (module,):
+            originals.setdefault(part, dict(part._parameters))
+            for name, weight in part._parameters.items():
+                if weight is not None and weight.is_floating_point():
+                    part._parameters[name] = torch.nn.Parameter(weight.float(), requires_grad=False)
         return tuple(x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for x in inputs)
 
     def restore(module: torch.nn.Module, *_: Any) -> None:
         module._parameters.update(originals.pop(module, {}))
 
-    modules = [module for module in model.modules() if module._parameters]
+    modules = [module for module in model.modules() if module._parameters or _has_adapters(module)]
     handles = [module.register_forward_pre_hook(convert) for module in modules]
     handles += [module.register_forward_hook(restore, always_call=True) for module in modules]
     matmul_precision = torch.get_float32_matmul_precision()
@@ -81,3 +82,7 @@ def _float32(model: Any) -> Iterator[None]:
             handle.remove()
         for module in list(originals):
             restore(module)
+
+
+def _has_adapters(module: torch.nn.Module) -> bool:
+    return hasattr(module, "base_layer")  # as in peft
