@@ -212,7 +212,15 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     before a stopped one, then the one with the current target, then the one with the current settings of the
     environment, then the longest one.
     """
-    titles = ("reward before success", "final at least 90%", "target reached", "steps", "s", "final, lowest", "lowest later")
+    titles = (
+        "reward before success",
+        "final at least 90%",
+        "target reached",
+        "steps",
+        "s",
+        "final, lowest",
+        "lowest later",
+    )
     lines = [f"| game | {' | '.join(titles)} | target not reached: best, at step |", "|---" * (len(titles) + 2) + "|"]
     for game in GAMES:
         runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]

@@ -128,7 +128,10 @@ def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_
     stability, files = module("stability"), module("files")
     rows = files.results(stability.RESULTS)
     assert rows
-    sections = [(stability.PAGE, "stability", stability.summary), (stability.RUNS_PAGE, "stability runs", stability.table)]
+    sections = [
+        (stability.PAGE, "stability", stability.summary),
+        (stability.RUNS_PAGE, "stability runs", stability.table),
+    ]
     for page, name, text in sections:
         copy = tmp_path / page.name
         copy.write_text(page.read_text())
@@ -155,7 +158,9 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
         {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
     ]
     (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
-    assert line.startswith("| guess | distance to the hidden number (not in observations) | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |")
+    assert line.startswith(
+        "| guess | distance to the hidden number (not in observations) | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |"
+    )
     assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
 
 

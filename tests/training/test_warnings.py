@@ -12,12 +12,13 @@ import torch
 
 import palestra
 from palestra.algorithms.hooks import register_reward_hook
-from palestra.core import Env
+from palestra.core import Env, Wrapper
 from palestra.rollout.types import Trajectory
 from palestra.spec import check_split
 from palestra.training import train
 from palestra.training.recipe import from_mapping
 from palestra.training.reporting.warnings import Warnings
+from palestra.types import Step
 
 torch.set_num_threads(1)
 
@@ -68,6 +69,15 @@ class Capitals(Env):
         return "ABCD"[self.number * 7 % 13 % 4]
 
 
+class RewardedSurrender(Wrapper):
+    """Wrapper for GuessTheNumber that ends the episode at a guess of 1 or 2, with a reward but without success."""
+
+    def after_step(self, action: str, step: Step) -> Step:
+        if action in {rf"\boxed{{{number}}}" for number in (1, 2)}:
+            return Step("You gave up.", 1.0, True, False, {"success": False})
+        return step
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "words"),
@@ -97,6 +107,10 @@ class Capitals(Env):
             },
             "may favor longer text. Lower --max-tokens",
         ),
+        (
+            {**FREE, "wrappers": [f"{__name__}:RewardedSurrender"], "horizon": "none", "lr": 2e-3},
+            "the agent gives up early",
+        ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
         (
@@ -120,6 +134,7 @@ class Capitals(Env):
         "format",
         "rules",
         "length",
+        "early end",
         "backtracking",
         "kl",
         "rate",
@@ -152,6 +167,21 @@ def test_healthy_runs_have_no_warnings(share: float) -> None:
                 row["format_errors"] = share * row["invalid_actions"]
             rows.append({"step": step, **{key: value for key, value in row.items() if value is not None}})
             assert warnings.check(rows) == [], (name, step)
+
+
+def test_recorded_runs_are_reported_as_giving_up_only_if_they_hardly_succeed() -> None:
+    reported = []
+    for path in sorted((Path(__file__).parents[2] / "recipes" / "papers" / "results").glob("*.jsonl")):
+        for run in map(json.loads, path.read_text().splitlines()):
+            curve = run.get("curve", {})  # evaluations; the first and the last one stand for three steps each
+            evaluations = list(zip(curve.get("success", ()), curve.get("turns", ()), strict=True))
+            steps = enumerate([*3 * evaluations[:1], *3 * evaluations[-1:]])
+            rows = [{"step": i, "success": rate, "turns_per_episode": turns} for i, (rate, turns) in steps]
+            warnings = Warnings(from_mapping({"env": ENV, "model": run["model"]})).check(rows) if rows else []
+            if any("gives up early" in line for line in warnings):
+                reported.append(rows[-1]["success"])
+    assert len(reported) >= 5  # on web sites and in search
+    assert max(reported) < 0.1
 
 
 def test_a_run_that_has_learned_the_action_format_is_not_reported_again() -> None:

@@ -20,7 +20,8 @@ SOLVED = 0.5  # success rate above which a low or growing entropy is no problem
 MAX_INVALID = 0.9  # fraction of invalid actions
 MORE_INVALID = 0.2  # increase of the fraction of invalid actions
 LONGER = 1.5  # factor by which replies grow
-LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies
+SHORTER = 0.6  # factor by which episodes become shorter
+LITTLE_GAIN = 0.1  # increase of the success rate that does not justify longer replies or shorter episodes
 MAX_KL = 1.0  # KL per token of a step, in nats
 SMALL_KL = 0.02  # KL of a step, as a fraction of its target, that hardly changes the policy
 MEMORIZED = 0.1  # distance between the intervals of the success rates in training and in evaluation
@@ -45,6 +46,7 @@ class Warnings:
             "format": self._lost_format,
             "rules": self._broken_rules,
             "length": self._longer_replies,
+            "early end": self._shorter_episodes,
             "kl": self._kl_spikes,
             "rate": self._small_updates,
             "memory": self._memorization,
@@ -161,6 +163,18 @@ class Warnings:
             f"replies grew from {length[0]:.1f} to {length[1]:.1f} tokens, but the success rate only changed from "
             f"{success[0]:.0%} to {success[1]:.0%}: the reward or the entropy bonus may favor longer text. Lower "
             "--max-tokens or --entropy, or use --aggregate constant"
+        )
+
+    def _shorter_episodes(self, rows: Sequence[Row]) -> str | None:
+        turns, success = _change(rows, "turns_per_episode"), _change(rows, "success")
+        if turns is None or success is None or turns[1] > SHORTER * turns[0]:
+            return None
+        if success[1] > min(SOLVED, success[0] + LITTLE_GAIN):
+            return None
+        return (
+            f"episodes became shorter, from {turns[0]:.1f} to {turns[1]:.1f} turns, but the success rate only changed "
+            f"from {success[0]:.0%} to {success[1]:.0%}: the agent gives up early. Check whether the environment "
+            "rewards this, for example with tasks that can be answered at once, or whether further turns have a cost"
         )
 
     def _kl_spikes(self, rows: Sequence[Row]) -> str | None:
