@@ -22,6 +22,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the test models are tiny, and t
 os.environ.setdefault("PALESTRA_OSCAR", str(Path(__file__).parents[1] / ".cache" / "frameworks" / "oscar"))
 os.environ.setdefault("PALESTRA_CACHE", str(Path(__file__).parents[1] / ".cache" / "palestra"))
 
+# On x86, importing pyarrow starts a thread of an allocator that it does not use by default; with it, the warm process
+# could not be forked safely, and every program would be a new process.
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
+
 # With the fast compiler alone, ScienceWorld's Java process needs a third less CPU time, because the tests are short.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 

@@ -175,6 +175,7 @@ def _template() -> socket.socket | None:
     run = os.environ.get(TEST_RUN) or str(os.getpid())
     address = f"\0palestra-warm-process-{run}"  # an abstract socket, which needs no file
     connection = socket.socket(socket.AF_UNIX)
+    process = None
     with socket.socket(socket.AF_UNIX) as listener, suppress(OSError):
         listener.bind(address)  # fails if another test process has started the warm process
         listener.listen()
@@ -192,10 +193,12 @@ def _template() -> socket.socket | None:
             connection.connect(address)
             break
         time.sleep(0.01)
-    try:
-        return connection if connection.recv(1) == b"1" else None
-    except OSError:  # the warm process has exited
-        return None
+    with suppress(OSError):
+        if connection.recv(1) == b"1":
+            return connection
+    if process is not None:  # it has exited
+        _wait(process)
+    return None
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
@@ -331,7 +334,9 @@ def _end(code: int) -> None:
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as _listener:
         _import_packages()
-        if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
+        _threads = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
+        if len(_threads) > 1:
+            sys.stderr.write(f"The tests start new processes, which is slow: imports started threads ({_threads})\n")
             sys.exit()
         _request = _forked(_listener)
     _prepare(_request)

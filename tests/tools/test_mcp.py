@@ -60,9 +60,15 @@ def kill(pid: int) -> None:
 
 
 def _servers() -> list[psutil.Process]:
-    return [
-        child for child in psutil.Process().children(recursive=True) if "mcp_server.py" in " ".join(child.cmdline())
-    ]
+    return [child for child in psutil.Process().children(recursive=True) if "mcp_server.py" in _command(child)]
+
+
+def _command(process: psutil.Process) -> str:
+    """Return the command line of a process, or "" if it has ended, as that of an earlier test may have."""
+    try:
+        return " ".join(process.cmdline())
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
+        return ""
 
 
 @pytest.fixture
