@@ -85,14 +85,14 @@ GAMES: dict[str, dict[str, Any]] = {
     },
     "textcraft_pretrained_sparse": {**TEXTCRAFT_PRETRAINED, "env_kwargs": RANDOM_RECIPES},
 }
-# Rewards before success, and whether the player can know them; partial credit is computed from the solution.
+# Rewards before success, and whether observations state them; partial credit is computed from the solution.
 CREDIT = {
-    "guess": "distance to the hidden number (not in observations)",
-    "mastermind": "digits in place (in observations)",
-    "mastermind_consistent": "guesses that agree with all feedback (in observations)",
-    "sudoku": "correct cells (the clues determine them)",
-    "textcraft": "steps of the plan (not in observations)",
-    "textcraft_pretrained": "steps of the plan (not in observations)",
+    "guess": ("distance to the hidden number", "hidden state"),
+    "mastermind": ("digits in place", "observed"),
+    "mastermind_consistent": ("guesses that agree with all feedback", "observed"),
+    "sudoku": ("correct cells", "determined by the clues"),
+    "textcraft": ("steps of the plan", "hidden state"),
+    "textcraft_pretrained": ("steps of the plan", "hidden state"),
 }
 COMMON: dict[str, Any] = {"model": "default:1M", "eval_every": 5, "eval_episodes": 256, "store": False}
 
@@ -200,7 +200,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         seconds = "" if row["seconds"] is None else row["seconds"]
         numbers = f"{before} | {training} | {reached} | {final} | {further} | {seconds}"
         credit = {"partial_credit", "consistent_reward"} & row["env_kwargs"].keys()
-        rewards = CREDIT[row["game"]] if credit else "none"
+        rewards = "{} ({})".format(*CREDIT[row["game"]]) if credit else "none"
         lines.append(f"| {name} | {rewards} | {row['seed']} | {numbers} | {row['ended']} |")
     return "\n".join(lines)
 
@@ -235,7 +235,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         finals = [r["final"] for r in longest.values() if r["final"] is not None]
         cells = [
             game,
-            CREDIT.get(game, "none"),
+            CREDIT[game][1] if game in CREDIT else "none",
             f"{sum(final >= GOAL for final in finals)} of {len(longest)}" if longest else "not run yet",
             f"{len(reached)} of {len(longest)}" if longest else "",
             _range([r["reached"] for r in reached]),

@@ -158,9 +158,7 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
         {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
     ]
     (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
-    assert line.startswith(
-        "| guess | distance to the hidden number (not in observations) | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |"
-    )
+    assert line.startswith("| guess | hidden state | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |")
     assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
 
 
