@@ -109,7 +109,7 @@ class RewardedSurrender(Wrapper):
         ),
         (
             {**FREE, "wrappers": [f"{__name__}:RewardedSurrender"], "horizon": "none", "lr": 2e-3},
-            "the agent gives up early",
+            "the agent gives up or fails early",
         ),
         ({**FREE, "kl_backtrack": 1e-9, "steps": 5}, "the KL limit --kl-backtrack was exceeded in 5 of the last 5"),
         ({**FREE, "lr": 1.0, "steps": 2}, "a step changed the policy by a KL of"),
@@ -178,7 +178,7 @@ def test_recorded_runs_are_reported_as_giving_up_only_if_they_hardly_succeed() -
             steps = enumerate([*3 * evaluations[:1], *3 * evaluations[-1:]])
             rows = [{"step": i, "success": rate, "turns_per_episode": turns} for i, (rate, turns) in steps]
             warnings = Warnings(from_mapping({"env": ENV, "model": run["model"]})).check(rows) if rows else []
-            if any("gives up early" in line for line in warnings):
+            if any("gives up or fails early" in line for line in warnings):
                 reported.append(rows[-1]["success"])
     assert len(reported) >= 5  # on web sites and in search
     assert max(reported) < 0.1

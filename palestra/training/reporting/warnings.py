@@ -173,8 +173,8 @@ class Warnings:
             return None
         return (
             f"episodes became shorter, from {turns[0]:.1f} to {turns[1]:.1f} turns, but the success rate only changed "
-            f"from {success[0]:.0%} to {success[1]:.0%}: the agent gives up early. Check whether the environment "
-            "rewards this, for example with tasks that can be answered at once, or whether further turns have a cost"
+            f"from {success[0]:.0%} to {success[1]:.0%}: the agent gives up or fails early. Check whether the "
+            "environment rewards this, for example in tasks that can be answered at once, or whether turns are costly"
         )
 
     def _kl_spikes(self, rows: Sequence[Row]) -> str | None:
