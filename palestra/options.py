@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import Field, field, fields
+from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from math import isfinite
 from types import UnionType
@@ -12,6 +13,27 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from palestra.errors import BadValue
 
 NO_AUTO: Any = object()  # sentinel that means the default does not depend on the model
+SIZES = (135e6, 1.7e9)  # numbers of parameters between which a default depends on the size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BySize:
+    """Default value that depends on the number of a pretrained model's parameters.
+
+    Between 135M and 1.7B parameters, its logarithm is interpolated over the logarithm of the size.
+    """
+
+    small: float  # for at most 135M parameters
+    large: float  # for at least 1.7B parameters
+
+    def at(self, parameters: int) -> float:
+        """Return the value for a model with this number of parameters."""
+        smallest, largest = SIZES
+        place = math.log(min(largest, max(smallest, parameters)) / smallest) / math.log(largest / smallest)
+        return float(f"{self.small ** (1 - place) * self.large**place:.3g}")
+
+    def __str__(self) -> str:
+        return f"{self.small:g} with up to 135M parameters, falling to {self.large:g} with 1.7B or more"
 
 
 def option(
@@ -69,6 +91,11 @@ def kind_of(owner: type, name: str) -> type:
 @cache
 def _type_hints(owner: type) -> dict[str, Any]:
     return get_type_hints(owner)
+
+
+def is_unset(config: Any, name: str) -> bool:
+    """Return whether an option is not set yet, because its default depends on a model that is not loaded."""
+    return getattr(config, name) is None
 
 
 def check_options(config: Any) -> None:

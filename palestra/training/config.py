@@ -15,7 +15,7 @@ from palestra.agents.settings import AgentSettings
 from palestra.algorithms.base import Algorithm, PolicyGradient
 from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
-from palestra.training.config_values import auto_values, qualified_name
+from palestra.training.config_values import auto_values, qualified_name, values_for_size
 from palestra.training.ray_section import RayConfig
 from palestra.training.sections import (
     SECTIONS,
@@ -115,13 +115,14 @@ class TrainConfig:
                 )
 
     def _resolve_defaults(self) -> None:
-        """Set the options whose default depends on the algorithm and on whether the model is trained."""
+        """Set the options whose default depends on the algorithm, the warm start and whether the model is trained."""
         trained, lora = self.model.trained, self.model.lora_rank > 0
         for name in SECTIONS:
             section = getattr(self, name)
             values = auto_values(section, self.algorithm, trained=trained, lora=lora)
             if values:
                 object.__setattr__(self, name, replace(section, **values))
+        object.__setattr__(self, "warm_start", self.warm_start.resolved(trained=trained))
         values = auto_values(self.algorithm.config, self.algorithm, trained=trained, lora=lora)
         if "is_correction" in values and self.sampling.engine in OTHER_PROBABILITIES and self.sampling.temperature:
             values["is_correction"] = "always"
@@ -154,6 +155,14 @@ class TrainConfig:
     def with_reply_length(self, tokens: int) -> TrainConfig:
         """Return the config with this maximum number of tokens per reply."""
         return replace(self, sampling=replace(self.sampling, max_tokens=tokens))
+
+    def with_model_size(self, parameters: int) -> TrainConfig:
+        """Return the config with learning rates for a model with this number of parameters, unless they were set."""
+        return replace(
+            self,
+            optimizer=replace(self.optimizer, **values_for_size(self.optimizer, parameters)),
+            warm_start=self.warm_start.for_size(parameters),
+        )
 
     @property
     def folder(self) -> Path:

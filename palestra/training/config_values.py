@@ -9,25 +9,41 @@ from typing import Any
 
 from palestra.algorithms.base import Algorithm
 from palestra.errors import BadValue
-from palestra.options import flat_name
+from palestra.options import BySize, flat_name, is_unset
 
 LORA_LR_FACTOR = 20  # LoRA needs a higher learning rate than full fine-tuning; published ratios are 10 to 100
 
 
 def auto_values(config: Any, algorithm: Algorithm[Any], *, trained: bool, lora: bool) -> dict[str, Any]:
-    """Return values for the unset options whose default depends on the model."""
-    return {
+    """Return values for the unset options whose default depends on the model, unless it depends on the model's size."""
+    values = {
         item.name: auto_value(item.metadata["auto"], flat_name(item), algorithm.defaults, trained=trained, lora=lora)
         for item in fields(config)
-        if item.metadata.get("auto") and getattr(config, item.name) is None
+        if item.metadata.get("auto") and is_unset(config, item.name)
+    }
+    return {name: value for name, value in values.items() if not isinstance(value, BySize)}
+
+
+def values_for_size(config: Any, parameters: int) -> dict[str, Any]:
+    """Return values for the unset options whose default depends on the number of a pretrained model's parameters."""
+    defaults = {item.name: item.metadata["auto"][1] for item in fields(config) if item.metadata.get("auto")}
+    return {
+        name: default.at(parameters)
+        for name, default in defaults.items()
+        if isinstance(default, BySize) and is_unset(config, name)
     }
 
 
 def auto_value(pair: Any, name: str, defaults: Mapping[str, Any], *, trained: bool, lora: bool) -> Any:
-    """Return an option's default value for an untrained or a trained model, with or without LoRA."""
+    """Return an option's default value for an untrained or a trained model, with or without LoRA.
+
+    With LoRA, learning rates do not depend on the size of the model.
+    """
     value = defaults.get(name, pair)
     value = value[trained] if isinstance(value, tuple) else value
-    return value * LORA_LR_FACTOR if name in ("lr", "warm_lr") and lora and trained else value
+    if name in ("lr", "warm_lr") and lora and trained:
+        return LORA_LR_FACTOR * (value.large if isinstance(value, BySize) else value)
+    return value
 
 
 def parse_weight(text: str) -> tuple[str, float]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from palestra.agents.settings import AgentSettings
 from palestra.errors import BadValue
-from palestra.options import option
+from palestra.options import BySize, option
 from palestra.training.config_values import parse_weight
 from palestra.training.horizon import HorizonSchedule
 from palestra.training.ray_section import RayConfig
@@ -276,9 +276,9 @@ class OptimizerConfig(Section):
         choices=("adamw", "muon"),
     )
     lr: float = option(
-        1e-6,
+        BySize(small=5e-5, large=1e-6),
         "Highest learning rate: the upper limit of the adaptive schedule, or the peak of the linear one; with LoRA, "
-        "the default for a pretrained model is 20 times as high.",
+        "the default for a pretrained model is 2e-5.",
         untrained=1e-2,
         at_least=0,
     )

@@ -20,6 +20,7 @@ import torch
 from palestra.agents import ChatAgent
 from palestra.errors import BadValue
 from palestra.folders import error_record, locked
+from palestra.options import is_unset
 from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, Writer
 from palestra.rollout.heap import frozen_heap
@@ -90,12 +91,15 @@ class Trainer(ABC):
         self.fresh = last is None
         with phase(f"loading {config.model.name if last is None else last}"):
             policy = load_policy(config, None if last is None else str(last), self.distributed)
-        config = self.config = config.with_max_tokens(policy.tokenizer)
+        parameters = sum(p.numel() for p in policy.model.parameters())
+        config = self.config = config.with_max_tokens(policy.tokenizer).with_model_size(parameters)
+        if self.fresh and is_unset(self._given.optimizer, "lr"):
+            self.log(f"learning rate: at most {config.optimizer.lr:g}, for {parameters / 1e6:,.0f}M parameters")
         self._warnings = Warnings(config)
         self._causes = CauseLog()
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
-        elif policy.device.type == "cpu" and sum(p.numel() for p in policy.model.parameters()) < SMALL_MODEL:
+        elif policy.device.type == "cpu" and parameters < SMALL_MODEL:
             torch.set_num_threads(1)
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))

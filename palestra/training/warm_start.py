@@ -57,9 +57,7 @@ async def warm_start(
     Returns the number of tokens in the longest reply of these episodes, or 0 if there is no warm start.
     """
     options = config.warm_start
-    count = options.episodes
-    if count < 0:
-        count = 0 if config.model.trained else 3000
+    count = options.count(trained=config.model.trained)
     if count == 0:
         return 0
     names, weights = list(config.env.weights), list(config.env.weights.values())

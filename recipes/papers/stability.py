@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from files import DOCS, HERE, append, ended, remove_training_state, results, write_section
-from plan import PRETRAINED
 from processes import stopping
 from runner import run_jobs, train
 from settings import LARGE_BATCHES, add_gpu_flags, digest, given, hardware
@@ -37,23 +36,15 @@ RANDOM_RECIPES = {"max_turns": 20, "random_recipes": 0.5}
 TEXTCRAFT_PRETRAINED: dict[str, Any] = {
     "env": "textcraft:Depth2-v0",
     "model": "models/smollm2",
-    **PRETRAINED,
     "warm_player": "expert",
-    "warm_start": 16000,
-    "warm_rounds": 16,
-    "warm_batch": 32,
-    "warm_lr": 4e-4,
-    "max_tokens": 48,
-    "group_size": 1,
     "steps": 100,
     "target": 0.94,
 }
 
 # Only the environment, the size of the model, the number of steps and the target are given; the rest are defaults.
-# `textcraft_pretrained` has a pretrained model (`palestra init-model smollm2 --out models/smollm2`), for which the warm
-# start and the learning rate are given as well, and random recipes in half of the training episodes. `*_sparse` are the
-# same games with a reward for success only, and `mastermind_consistent` is the same game as `mastermind` with a
-# different reward before success.
+# `textcraft_pretrained` has a pretrained model (`palestra init-model smollm2 --out models/smollm2`), which imitates the
+# expert before RL, and random recipes in half of the training episodes. `*_sparse` are the same games with a reward for
+# success only, and `mastermind_consistent` is the same game as `mastermind` with a different reward before success.
 GAMES: dict[str, dict[str, Any]] = {
     "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
     "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 400, "target": 0.94},
@@ -77,12 +68,6 @@ GAMES: dict[str, dict[str, Any]] = {
     "guess_sparse": {"env": "game:GuessTheNumber-v0-hard", "steps": 400, "target": 0.9},
     "mastermind_sparse": {"env": "game:Mastermind-v0-easy", "steps": 400, "target": 0.9},
     "sudoku_sparse": {"env": "game:Sudoku-v0-easy", "steps": 200, "target": 0.9},
-    "textcraft_sparse": {
-        "env": "textcraft:Depth2-v0",
-        "env_kwargs": {"max_turns": 20},
-        "steps": 200,
-        "target": 0.9,
-    },
     "textcraft_pretrained_sparse": {**TEXTCRAFT_PRETRAINED, "env_kwargs": RANDOM_RECIPES},
 }
 # Rewards before success, and whether observations state them; partial credit is computed from the solution.

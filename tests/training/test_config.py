@@ -76,7 +76,7 @@ def test_the_baseline_of_reinforce_is_an_option() -> None:
 def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
     untrained, trained = (from_mapping({"env": GAME, "model": model}) for model in ("default:1M", "Qwen/Qwen3-1.7B"))
     assert (untrained.optimizer.name, untrained.optimizer.lr) == ("muon", 1e-2)
-    assert (trained.optimizer.name, trained.optimizer.lr) == ("adamw", 1e-6)
+    assert (trained.optimizer.name, trained.with_model_size(2 * 10**9).optimizer.lr) == ("adamw", 1e-6)
     assert (untrained.algorithm.config.entropy, trained.algorithm.config.entropy) == (0.01, 0.0)
     assert from_mapping({"env": GAME, "algorithm": "rloo"}).sampling.group_size == 8
     sft = from_mapping({"algorithm": "sft", "data": "x"})
@@ -87,12 +87,50 @@ def test_defaults_depend_on_the_model_and_the_algorithm() -> None:
 
 def test_a_pretrained_model_imitates_with_a_low_learning_rate() -> None:
     untrained, trained, lora = (
-        from_mapping({"env": GAME, "warm_start": 8, **model}).warm_start
+        from_mapping({"env": GAME, "warm_start": 8, **model}).with_model_size(2 * 10**9).warm_start
         for model in ({}, {"model": "Qwen/Qwen3-1.7B"}, {"model": "Qwen/Qwen3-1.7B", "lora_rank": 16})
     )
     assert (untrained.epochs, untrained.lr, untrained.observations) == (3, 8e-3, True)
     assert (trained.epochs, trained.lr, trained.observations) == (1, 1e-5, False)
     assert lora.lr == pytest.approx(2e-4)
+
+
+@pytest.mark.parametrize(("player", "small"), [("random", 5e-5), ("expert", 4e-4)])
+def test_small_pretrained_models_have_higher_learning_rates(player: str, small: float) -> None:
+    config = from_mapping({"env": GAME, "model": "org/model", "warm_start": 8, "warm_player": player})
+
+    def rates(parameters: int) -> tuple[float, float]:
+        resolved = config.with_model_size(parameters)
+        assert from_mapping(json.loads(json.dumps(resolved.to_dict()))) == resolved
+        return resolved.optimizer.lr, resolved.warm_start.lr
+
+    assert rates(10**5) == rates(135 * 10**6) == (5e-5, small)
+    assert rates(1_700_000_000) == rates(8 * 10**9) == (1e-6, 1e-5)
+    sizes = [rates(parameters) for parameters in range(135 * 10**6, 1_700_000_000, 10**8)]
+    for rate in zip(*sizes, strict=True):
+        assert list(rate) == sorted(set(rate), reverse=True), "the rate falls with the size"
+
+
+def test_given_learning_rates_do_not_depend_on_the_size_of_the_model() -> None:
+    given = {"lr": 3e-6, "warm_lr": 2e-5}
+    for settings in ({"model": "org/model", **given}, {"model": "org/model", "lora_rank": 8}, {"model": "default:1M"}):
+        config = from_mapping({"env": GAME, **settings})
+        assert config.with_model_size(10**8) == config.with_model_size(10**10) == config
+
+
+def test_a_pretrained_model_imitates_an_expert_in_rounds_of_1000_episodes() -> None:
+    def warm_start(**settings: Any) -> tuple[int, int, int]:
+        config = from_mapping({"env": GAME, "model": "org/model", **settings})
+        options = config.warm_start
+        return options.count(trained=config.model.trained), options.rounds, options.batch
+
+    expert = {"warm_player": "expert"}
+    assert warm_start(**expert) == (16000, 16, 32)
+    assert warm_start(**expert, warm_start=4500) == (4500, 4, 32)
+    assert warm_start(**expert, warm_start=200) == (200, 1, 16)
+    assert warm_start(**expert, warm_rounds=1, warm_batch=8) == (16000, 1, 8)
+    assert warm_start() == (0, 1, 16)
+    assert warm_start(model="default:1M", **expert) == (3000, 1, 16)
 
 
 def test_a_recipe_sets_the_agent(tmp_path: Path) -> None:

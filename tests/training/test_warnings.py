@@ -159,7 +159,7 @@ def test_healthy_runs_have_no_warnings(share: float) -> None:
     assert len(runs) >= 20
     for run in runs:
         name, model = run.pop("run"), run.pop("model")
-        warnings = Warnings(from_mapping({"env": ENV, "model": model}))
+        warnings = Warnings(from_mapping({"env": ENV, "model": model}).with_model_size(135 * 10**6))
         rows: list[dict[str, Any]] = []
         for step, values in enumerate(zip(*run.values(), strict=True)):
             row = dict(zip(run, values, strict=True))
@@ -213,7 +213,8 @@ def test_small_updates_are_reported_only_for_pretrained_models_that_do_not_learn
         *success: float, model: str = "org/model", kl: float = 1e-5, lr: float = 1e-6, **settings: Any
     ) -> list[str]:
         rows = [{"step": i, "success": rate, "step_kl": kl, "lr": lr} for i, rate in enumerate(success)]
-        return Warnings(from_mapping({"env": ENV, "model": model, **settings})).check(rows)
+        config = from_mapping({"env": ENV, "model": model, **settings}).with_model_size(2 * 10**9)
+        return Warnings(config).check(rows)
 
     (warning,) = check(*10 * [0.1])
     assert "Raise --lr, for example to 1e-05" in warning

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.optional import require
-from palestra.options import flat_name
+from palestra.options import BySize, flat_name
 from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
 from palestra.training.config_values import auto_value
@@ -23,6 +23,7 @@ from palestra.training.recipe import DEFAULT_ALGORITHM
 from palestra.training.reporting.console import clock, describe_tasks
 from palestra.training.reporting.run_folder import Row, RunRecord, read_run, sample_episodes
 from palestra.training.sections import SECTIONS
+from palestra.training.warm_start_section import WarmStartConfig
 
 if TYPE_CHECKING:
     from palestra.rollout.types import Trajectory
@@ -269,6 +270,9 @@ def _settings(config: Mapping[str, Any]) -> str:
     lora = bool(config["model"].get("lora_rank"))
     name = config["algorithm"]["name"]
     algorithm = get_algorithm(name) if name in algorithm_names() else None
+    warm_start = config.get("warm_start", {})
+    imitation = WarmStartConfig(**{key: warm_start[key] for key in ("episodes", "player") if key in warm_start})
+    resolved = asdict(imitation.resolved(trained=trained))
     parts = []
     for section, table in config.items():
         kind = (algorithm.config_class if algorithm else None) if section == "algorithm" else SECTIONS.get(section)
@@ -283,6 +287,11 @@ def _settings(config: Mapping[str, Any]) -> str:
                 default = auto_value(pair, flat_name(item), defaults, trained=trained, lora=lora)
             if (section, key) == ("algorithm", "name"):
                 default = DEFAULT_ALGORITHM
+            elif section == "warm_start" and default == 0:
+                default = resolved[key]
+            if value is None and isinstance(default, BySize):  # the run's rate is in its metrics
+                default = imitation.rate if section == "warm_start" else default
+                text, value = str(default), default
             same = value == default or (item is not None and not value and not default)
             hint = escape(item.metadata["help"]) if item is not None else ""
             style = "" if same else ' class="changed"'
