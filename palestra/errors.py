@@ -19,6 +19,7 @@ PalestraError
     ├── EnvFailed              an environment, or a service it depends on, failed
     │   └── SessionLost        a server no longer has the session; `cause` gives the reason
     ├── EngineFailed           a model or inference server failed
+    ├── OutOfMemory            a GPU's memory or the main memory is not enough for training  (also a MemoryError)
     ├── ToolFailed             a tool, or a service it depends on, failed
     ├── ParsingFailed          the reply from an external system could not be parsed
     └── StoreFailed            a file could not be written
@@ -119,6 +120,12 @@ class EngineFailed(InfrastructureError):
     """A model or inference server failed."""
 
     boundary = "engine"
+
+
+class OutOfMemory(InfrastructureError, MemoryError):
+    """A GPU's memory or the main memory is not enough for training."""
+
+    boundary = "learner"
 
 
 class ToolFailed(InfrastructureError):

@@ -1,15 +1,40 @@
-"""Report why episodes failed."""
+"""Report why episodes failed, and explain errors that end a run."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
 
 from palestra import errors
-from palestra.errors import BadValue, EngineFailed, PalestraError, UsageError
+from palestra.errors import BadValue, EngineFailed, OutOfMemory, PalestraError, UsageError
 from palestra.rollout import RolloutResult, Trajectory
 
 MAX_CHARS = 500  # maximum length of an error message in a warning
+_CPU_MEMORY = re.compile(r"DefaultCPUAllocator: ([^\n]*)")  # torch has no class for this error
+_GPU_MEMORY = re.compile(r"(Tried to allocate .+?)\. GPU \d+ (has .+? is free)")  # the rest lists other processes
+
+
+@contextmanager
+def explained_memory_errors() -> Iterator[None]:
+    """Replace torch's error for too little memory with one that names the settings that need less."""
+    try:
+        yield
+    except RuntimeError as err:
+        on_cpu = _CPU_MEMORY.search(str(err))
+        if not on_cpu and not isinstance(err, torch.OutOfMemoryError):
+            raise
+        on_gpu = _GPU_MEMORY.search(str(err))
+        cause = on_cpu[1].strip() if on_cpu else f"{on_gpu[1]}; the GPU {on_gpu[2]}" if on_gpu else str(err)
+        raise OutOfMemory(
+            f"not enough memory: {cause[:MAX_CHARS].rstrip('.')}. Lower --token-budget (tokens per micro-batch; the "
+            "result is the same) or --kv-cache-gb (memory for sampling), or add --gradient-checkpointing on, "
+            "--lora-rank 16 or --offload-optimizer. If the run has a checkpoint, it is intact. "
+            "`palestra train --dry-run` estimates the memory"
+        ) from err
 
 
 def check_finished(result: RolloutResult, player: str, *, hint: str = "") -> None:

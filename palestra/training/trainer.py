@@ -30,7 +30,7 @@ from palestra.training.config import TrainConfig
 from palestra.training.critic import copy_policy_weights
 from palestra.training.distributed import connect, explained_disconnection, gather_result
 from palestra.training.episode_player import EpisodePlayer
-from palestra.training.failures import CauseLog
+from palestra.training.failures import CauseLog, explained_memory_errors
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy, load_policy
 from palestra.training.reporting import console
@@ -79,7 +79,8 @@ class Trainer(ABC):
         self.step = 0
         self.unpublished = False  # whether the engine must receive the weights before it samples
         try:
-            self._set_up(resume)
+            with explained_memory_errors():
+                self._set_up(resume)
         except BaseException:
             self._lock.close()
             raise
@@ -147,7 +148,7 @@ class Trainer(ABC):
             is_main = self.distributed.is_main
             record: AbstractContextManager[None] = error_record(self.folder) if is_main else nullcontext()
             # The heap is also frozen between rollouts, so that collections do not include the model.
-            with record, explained_disconnection(self.distributed), frozen_heap():
+            with record, explained_memory_errors(), explained_disconnection(self.distributed), frozen_heap():
                 await self._run_steps()
         finally:
             self.metrics.close()

@@ -10,8 +10,8 @@ from typing import Any
 Row = dict[str, Any]  # result of a run in a data file
 
 # Settings for a small pretrained model, as in recipes/gpu/smollm2_guess_the_number.toml: it rarely writes a valid
-# action and learns the format from a scripted player's episodes. The default learning rates are for models with
-# billions of parameters.
+# action and learns the format from a scripted player's episodes. The rates are those that models with at most 135M
+# parameters have by default.
 PRETRAINED: dict[str, Any] = {"warm_start": 512, "warm_lr": 5e-5, "lr": 5e-5}
 
 

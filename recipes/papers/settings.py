@@ -15,7 +15,7 @@ from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.resume import ADDED
 
 LARGE_BATCHES: dict[str, Any] = {"token_budget": 65536, "device": "cuda"}  # on a GPU; does not change the loss
-SHARED_TOKENS = 262144  # maximum number of tokens per micro-batch, summed over all runs that share a GPU
+SHARED_TOKENS = 131072  # maximum number of tokens per micro-batch, summed over all runs that share a GPU
 SHARED_CACHE = 48.0  # gigabytes for the KV caches of all runs that share a GPU
 REPEATABLE = ("env", "eval_env", "data", "import", "stop")  # flags that are repeated for several values
 

@@ -191,7 +191,7 @@ class Warnings:
         return None
 
     def _small_updates(self, rows: Sequence[Row]) -> str | None:
-        """Check pretrained models, whose sizes differ: the default learning rate is for billions of parameters."""
+        """Check pretrained models, for which the highest learning rate depends on the size or was given."""
         recent = [row for row in rows[-RECENT:] if "step_kl" in row]
         success = _change(rows, "success")
         target = getattr(self._config.algorithm.config, "target_kl", 0.0)
