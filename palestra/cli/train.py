@@ -300,15 +300,24 @@ def _print_plan(config: TrainConfig) -> None:
         quiet_libraries()
         from palestra.training.estimate import estimate
 
-        plan = estimate(config).lines(config.run.steps)
-    for section, values in config.to_dict().items():
+        plan = estimate(config)
+    for section, values in config.with_model_size(plan.parameters).to_dict().items():
         if isinstance(values, Mapping):
             print(f"[{section}]")
             for name, value in values.items():
-                print(f"{name} = {json.dumps(value)}")
+                print(f"# {name} is chosen by the run" if value is None else f"{name} = {_toml(value)}")
             print()
-    print("\n".join(plan))
+    print("\n".join(plan.lines(config.run.steps)))
     print(f"folder: {config.folder}")
+
+
+def _toml(value: Any) -> str:
+    """Return a setting's value in TOML, which differs from JSON only in its tables."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(key)} = {_toml(item)}' for key, item in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _report(folder: Path, *, picture: bool = True, log: Any = lambda _: None) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palestra.cli import VERBS, main
 from palestra.suggestions import suggest
-from palestra.training.recipe import FLAT
+from palestra.training.recipe import FLAT, from_mapping, read_recipe
 
 
 @pytest.mark.parametrize(
@@ -78,14 +79,45 @@ def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", "--lr", "0.25", "--out", str(out), "--dry-run"]) == 0
+    settings: dict[str, Any] = {"env": "game:GuessTheNumber-v0-easy", "lr": 0.25, "env_kwargs": {"max_turns": 3}}
+    flags = [
+        "--lr",
+        "0.25",
+        "--env-kwargs",
+        '{"max_turns": 3}',
+        "--system",
+        'Say "é\n😀"',
+        "--stop",
+        "a",
+        "--stop",
+        "b",
+    ]
+    assert main(["train", "--env", settings["env"], *flags, "--out", str(out), "--dry-run"]) == 0
     text = capsys.readouterr().out
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(text[: text.index("model: ")])
+    settings |= {"system": 'Say "é\n😀"', "stop": ["a", "b"], "out": str(out)}
+    assert from_mapping(read_recipe(recipe)) == from_mapping(settings)
     assert "[optimizer]" in text
     assert "lr = 0.25" in text
     assert "104,752 parameters" in text
     assert "memory: about" in text
     assert "time: roughly" in text
     assert not out.exists()
+
+
+def test_dry_run_shows_the_learning_rates_for_the_size_of_a_pretrained_model(
+    taught: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = "game:GuessTheNumber-v0-easy"
+    assert main(["train", "--env", env, "--model", taught, "--warm-player", "expert", "--dry-run"]) == 0
+    tables = tomllib.loads(capsys.readouterr().out.partition("model: ")[0])
+    assert tables["optimizer"]["lr"] == 5e-5
+    assert {name: tables["warm_start"][name] for name in ("lr", "rounds", "batch")} == {
+        "lr": 4e-4,
+        "rounds": 16,
+        "batch": 32,
+    }
 
 
 @pytest.mark.parametrize(
@@ -103,7 +135,7 @@ def test_set_changes_one_keyword_argument_of_the_environment(
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('[env]\nname = "game:Sudoku-v0-easy"\nkwargs = {clues = 13, max_turns = 5}\n')
     assert main(["train", str(recipe), *options, "--dry-run"]) == 0
-    assert f"\nkwargs = {json.dumps(kwargs)}\n" in capsys.readouterr().out
+    assert tomllib.loads(capsys.readouterr().out.partition("model: ")[0])["env"]["kwargs"] == kwargs
 
 
 @pytest.mark.parametrize("options", [["--model", "/nonexistent"], ["--env-kwargs", '{"max_turns": -3}']])
