@@ -35,15 +35,23 @@ def prepare_folder(
         delete_run(folder)
     else:
         saved = checkpoint.saved_config(last)
-        changed = [f"{section}.{key}" for section, key in changed_settings(saved, tables)]
+        changed = [
+            f"\n  {section}.{key}: {_short(saved.get(section, {}).get(key))} -> {_short(tables[section].get(key))}"
+            for section, key in changed_settings(saved, tables)
+        ]
         if changed:
             raise BadValue(
-                f"{folder} contains a run with different settings ({', '.join(changed)}). "
-                "Choose another --out, or start over with --overwrite"
+                f"{folder} contains a run with different settings:{''.join(changed)}\nChoose another --out, start over "
+                f"with --overwrite, or continue with the run's own settings: palestra train --out {folder} --resume"
             )
     if last is None or not readable_settings(folder):
         write_settings(folder, {"config": tables, "versions": _versions(), "command": sys.argv})
     return last
+
+
+def _short(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @cache  # finding a package's metadata takes about 10 ms

@@ -233,7 +233,9 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
     assert "The run was already finished" in capsys.readouterr().out
     assert curve("runs/r") == before
     assert main(["train", "r.toml", "--steps", "1"]) == 2
-    assert "different settings (optimizer.lr)" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "different settings:\n  optimizer.lr: 0.001 -> 0.5\n" in error
+    assert "palestra train --out runs/r --resume" in error
 
     # Resume without the recipe, with JSON output.
     assert main(["train", "--out", "runs/r", "--resume", "--steps", "2", "--json"]) == 0

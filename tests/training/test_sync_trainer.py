@@ -127,7 +127,7 @@ def played(run: TrainingRun) -> list[Trajectory]:
 
 def test_a_folder_of_another_run_is_not_overwritten(taught: str, tmp_path: Path) -> None:
     train(tiny(tmp_path / "run", steps=1, model=taught))
-    with pytest.raises(BadValue, match=r"different settings \(optimizer.lr\)"):
+    with pytest.raises(BadValue, match=r"different settings:\n  optimizer.lr: unset -> 0.5\n"):
         train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught))
     assert train(tiny(tmp_path / "run", steps=1, lr=0.5, model=taught), overwrite=True).rows
 
