@@ -51,7 +51,8 @@ class Mastermind(LanguageGame):
 
     Differences from GEM: without `duplicate_numbers`, a guess with a repeated number is rejected; additional black pegs
     are rewarded only with `partial_credit`. `consistent_reward` is the reward for a guess that agrees with the feedback
-    on all earlier guesses, so that it could be the code; it depends only on what the player sees.
+    on all earlier guesses, so that it could be the code; it depends only on what the player sees. With
+    `show_history=False`, an observation contains only the feedback on the last guess.
     The expert guesses a code that is consistent with all feedback; if few such codes remain, it chooses the code that
     splits them best. It may need more guesses if there are so many codes (for example with length 8 and 20 numbers)
     that it stops its search early.
@@ -78,6 +79,7 @@ class Mastermind(LanguageGame):
         duplicate_numbers: bool = False,
         max_turns: int | None = 20,
         consistent_reward: float = 0.0,
+        show_history: bool = True,
         **options: Unpack[GameOptions],
     ) -> None:
         if code_length is not None and not 1 <= code_length <= MAX_CODE_LENGTH:
@@ -90,6 +92,7 @@ class Mastermind(LanguageGame):
                 "num_numbers, lower code_length or set duplicate_numbers=True"
             )
         self.duplicate_numbers = bool(duplicate_numbers)
+        self.show_history = bool(show_history)
         level = {"code_length": code_length, "num_numbers": num_numbers, "max_turns": max_turns}
         super().__init__(level, **options)
         self.consistent_reward = float(consistent_reward)
@@ -151,7 +154,8 @@ class Mastermind(LanguageGame):
         self.consistent = bool(self.consistent_reward) and black < self.code_length and self._agrees(move)
         self.feedback[text] = feedback = black * 100 + pegs - black
         line = text + _PEGS[feedback]
-        self.history = f"{self.history}\n{line}" if self.history else f"Guesses so far:\n{line}"
+        if self.show_history:
+            self.history = f"{self.history}\n{line}" if self.history else f"Guesses so far:\n{line}"
         if black == self.code_length:
             return WON, f"{text} is the code. You win!"
         return ONGOING, f"{line}."

@@ -20,7 +20,8 @@ class Wordle(LanguageGame):
     """Find a hidden everyday word of `word_length` letters (3 to 10); each letter of a guess is marked G, Y or X.
 
     Differences from GEM: `only_real_words` is enforced (a guess outside the word list is invalid), every observation
-    contains all guesses so far with their marks, and green letters are rewarded only with `partial_credit`.
+    contains all guesses so far with their marks, or with `show_history=False` only the last guess, and green letters
+    are rewarded only with `partial_credit`.
     The expert guesses the word that leaves the fewest candidates on average; it finds every word within the registered
     variants' turn budgets.
     """
@@ -39,9 +40,11 @@ class Wordle(LanguageGame):
         word_length: int | None = 5,
         only_real_words: bool = True,
         max_turns: int | None = 20,
+        show_history: bool = True,
         **options: Unpack[GameOptions],
     ) -> None:
         words.check_length(word_length)
+        self.show_history = bool(show_history)
         self.only_real_words = only_real_words
         super().__init__({"word_length": word_length, "max_turns": max_turns}, **options)
 
@@ -93,10 +96,11 @@ class Wordle(LanguageGame):
         if "=Y" in line and len(set(move)) < n:  # a repeated letter may have too many yellow marks
             line = _limit_marks(line, move, self.hidden)
         self.marked[move] = line
-        self.history = f"{self.history or 'Your guesses so far:'}\n{line}"
+        if self.show_history:
+            self.history = f"{self.history or 'Your guesses so far:'}\n{line}"
         if move == self.hidden:
             return WON, f"{guess} is the word. You win!"
-        return ONGOING, f"{guess} is not the word."
+        return ONGOING, f"{guess} is not the word{'.' if self.show_history else f': {line}'}"
 
     def solution(self) -> str:
         return f"The word was {self.hidden.upper()}."

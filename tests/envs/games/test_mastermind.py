@@ -269,6 +269,18 @@ def test_the_expert_is_always_consistent() -> None:
     assert step.reward == 1.0
 
 
+def test_without_history_an_observation_contains_only_the_last_guess() -> None:
+    env = game("easy", seed=3, show_history=False)
+    env.code = _guess((1, 2))
+    assert play(env, "1 3").observation == "Turn 1 of 10: 1 3 gets 1 black and 0 white."
+    step = play(env, "2 4")
+    assert (step.observation, step.info["suffix"]) == ("Turn 2 of 10: 2 4 gets 0 black and 1 white.", "")
+    assert play(env, "1 3").info["invalid"] == "rule"  # earlier guesses still count
+    while not (step := env.step(env.expert_action())).terminated:
+        assert "\n" not in step.observation
+    assert env.ending == "solved"
+
+
 def test_a_fork_is_independent() -> None:
     env = game()
     play(env, "1 2 3 4")

@@ -109,6 +109,16 @@ def test_every_observation_shows_all_guesses() -> None:
     assert "C=X R=X A=G N=G E=X\nT=Y" in env.board()
 
 
+def test_without_history_an_observation_shows_only_the_last_guess() -> None:
+    env = hiding("plant", show_history=False)
+    play(env, "crane")
+    assert play(env, "Total").observation == "Turn 2 of 25: TOTAL is not the word: T=Y O=X T=X A=Y L=Y"
+    assert play(env, "qqqqq").observation == (
+        "Turn 3 of 25: QQQQQ is not in the dictionary. Guess a real English word of 5 letters."
+    )
+    assert (env.board(), list(env.marked)) == ("", ["crane", "total"])
+
+
 def test_the_word_wins() -> None:
     env = hiding("plant")
     step = play(env, "PLANT")
