@@ -10,6 +10,7 @@ import torch
 
 from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import default_model, default_tokenizer
+from palestra.engines.local.scheduler_selection import default_cache_bytes, main_memory
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.optional import require
@@ -26,6 +27,8 @@ EFFICIENCY = 0.3  # assumed speed of training and sampling, relative to a large 
 PROBE_SECONDS = 0.2
 USED_TOKENS = 0.5  # assumed fraction of the maximum number of tokens that episodes use
 TURN_TOKENS = 24  # assumed number of tokens that the observation and the chat template add per turn
+SCRIPTED_TOKENS = 12  # assumed number of tokens in a scripted player's action
+LESS_MEMORY = "--token-budget, --lora-rank, --gradient-checkpointing on and --offload-optimizer need less"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,31 +41,41 @@ class Estimate:
     device: str
     learning: Parts  # during an update
     sampling: Parts  # during rollouts; empty if another process samples
-    device_memory: int | None  # total memory of the GPU; None on the CPU
+    memory: int  # total memory of the GPU, or the main memory
     prompt_tokens: int
     turns: int
     sampled_tokens: int  # maximum per step
     trained_tokens: int  # maximum per step
     step_seconds: float
+    warm_episodes: int  # number of episodes in the warm start
+    warm_seconds: float
 
     def lines(self, steps: int) -> list[str]:
         """Return the estimate as lines of text."""
-        limit = "" if self.device_memory is None else f" of {_size(self.device_memory)}"
         phases = {"in an update": self.learning, "while sampling": self.sampling}
         trained = "all are trained" if self.trainable == self.parameters else f"{self.trainable:,} are trained"
         most = f"{self.sampled_tokens:,} sampled and {self.trained_tokens:,} trained tokens"
         step, run = _duration(self.step_seconds), _duration(steps * self.step_seconds)
+        times = f"{step} per step, {run} for {steps} steps"
+        if self.warm_episodes:
+            times = f"{_duration(self.warm_seconds)} for the warm start ({self.warm_episodes:,} episodes), {times}"
         return [
             f"model: {self.parameters:,} parameters in {self.dtype} on {self.device}; {trained}",
             *(
-                f"memory: about {_total(parts)}{limit} {phase} ({_list(parts)})"
+                f"memory: about {_size(sum(parts.values()))} of {_size(self.memory)} {phase} ({_list(parts)})"
                 for phase, parts in phases.items()
                 if parts
             ),
+            *([f"the memory is not enough: {LESS_MEMORY}"] if self.needed_memory > self.memory else []),
             f"episodes: prompts of about {self.prompt_tokens:,} tokens, at most {self.turns} turns",
             f"tokens per step: at most {most}",
-            f"time: roughly {step} per step, {run} for {steps} steps, without environments and evaluations",
+            f"time: roughly {times}, without environments and evaluations",
         ]
+
+    @property
+    def needed_memory(self) -> int:
+        """Memory of the phase that needs more."""
+        return max(sum(self.learning.values()), sum(self.sampling.values()))
 
 
 def estimate(config: TrainConfig) -> Estimate:
@@ -83,6 +96,9 @@ def estimate(config: TrainConfig) -> Estimate:
     length = prompt + turns * (config.sampling.max_tokens + TURN_TOKENS)
     trained = episodes * length * config.optimizer.epochs
     work = 2 * parameters * (sampled + episodes * length) + 6 * parameters * trained
+    speed = EFFICIENCY * _speed(device, dtype)
+    warm_episodes = config.warm_start.count(trained=config.model.trained)
+    warm_work = _warm_start_work(config, warm_episodes, parameters, prompt, turns)
     device_memory = torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None
     learning, sampling = run_memory(config, model, trainable, length, device_memory)
     return Estimate(
@@ -92,13 +108,23 @@ def estimate(config: TrainConfig) -> Estimate:
         device=device,
         learning=learning,
         sampling=sampling,
-        device_memory=device_memory,
+        memory=device_memory or main_memory(),
         prompt_tokens=prompt,
         turns=turns,
         sampled_tokens=sampled,
         trained_tokens=trained,
-        step_seconds=USED_TOKENS * work / (EFFICIENCY * _speed(device, dtype)),
+        step_seconds=USED_TOKENS * work / speed,
+        warm_episodes=warm_episodes,
+        warm_seconds=warm_work / speed,
     )
+
+
+def _warm_start_work(config: TrainConfig, episodes: int, parameters: int, prompt: int, turns: int) -> float:
+    """Return the number of floating-point operations in the warm start, in which the model may play some turns."""
+    options = config.warm_start
+    tokens = episodes * (prompt + USED_TOKENS * turns * (SCRIPTED_TOKENS + TURN_TOKENS))
+    played = options.own_actions * (1 - 1 / options.rounds)
+    return parameters * tokens * (6 * options.epochs + 2 * played)
 
 
 def _empty_model(config: TrainConfig, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -183,11 +209,13 @@ def run_memory(
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * size
     rows = min(sampling.concurrency or sampling.episodes, sampling.episodes)
-    cache = int(sampling.kv_cache_gb * 2**30) or per_token * length * rows
-    if sampling.asynchronous:  # the engine has its own copy of the weights and samples during updates
-        return {**learning, "sampling copy": parameters * size, "KV cache": cache}, {}
     kept = {name: learning[name] for name in ("weights", "float32 copies", "optimizer")}
-    return learning, {**kept, "KV cache": cache}
+    if sampling.asynchronous:  # the engine has its own copy of the weights and samples during updates
+        kept["sampling copy"] = parameters * size
+    limit = int(sampling.kv_cache_gb * 2**30)
+    limit = limit or default_cache_bytes(None if gpu_memory is None else gpu_memory - sum(kept.values()))
+    kept["KV cache"] = min(limit, per_token * length * rows)
+    return ({**learning, **kept}, {}) if sampling.asynchronous else (learning, kept)
 
 
 def _speed(device: str, dtype: torch.dtype) -> float:
@@ -204,10 +232,6 @@ def _speed(device: str, dtype: torch.dtype) -> float:
     return 2 * side**3 * count / (time.perf_counter() - start)
 
 
-def _total(parts: Parts) -> str:
-    return _size(sum(parts.values()))
-
-
 def _list(parts: Parts) -> str:
     return ", ".join(f"{name} {_size(count)}" for name, count in parts.items() if count)
 
@@ -221,6 +245,5 @@ def _size(count: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.2g} s"
-    return f"{seconds / 60:.2g} min" if seconds < 5400 else f"{seconds / 3600:.2g} h"
+    value, unit = (seconds, "s") if seconds < 90 else (seconds / 60, "min") if seconds < 5400 else (seconds / 3600, "h")
+    return f"{value:.2g} {unit}" if value < 10 else f"{value:,.0f} {unit}"

@@ -102,8 +102,22 @@ def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
     assert "lr = 0.25" in text
     assert "104,752 parameters" in text
     assert "memory: about" in text
-    assert "time: roughly" in text
+    assert "not enough" not in text
+    assert "for the warm start (3,000 episodes)" in text
     assert not out.exists()
+
+
+def test_dry_run_states_that_the_memory_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--model", "default:100M", "--episodes", "100000", "--token-budget", "99999999", "--warm-start", "0"]
+    flags += ["--gradient-checkpointing", "off"]
+    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", *flags, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "the memory is not enough: --token-budget" in text
+    assert "warm start (" not in text
+    sampling = next(line for line in text.splitlines() if "while sampling" in line)
+    needed, _, memory = sampling.removeprefix("memory: about ").partition(" of ")
+    assert needed.endswith(" GB")
+    assert float(needed.split()[0]) < float(memory.split()[0]), "the KV cache is limited to a part of the memory"
 
 
 def test_dry_run_shows_the_learning_rates_for_the_size_of_a_pretrained_model(

@@ -60,9 +60,17 @@ def select_scheduler(
 
 
 def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:
-    """Return the cache's capacity in bytes. By default it is 60% of the free GPU memory or 25% of the main memory."""
+    """Return the cache's capacity in bytes."""
     if kv_cache_gb is not None:
         return int(kv_cache_gb * 2**30)
-    if device.type == "cuda":
-        return int(0.6 * torch.cuda.mem_get_info(device)[0])
-    return int(0.25 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return default_cache_bytes(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None)
+
+
+def default_cache_bytes(free_gpu_memory: int | None) -> int:
+    """Return the default capacity in bytes: 60% of the free GPU memory, or without a GPU 25% of the main memory."""
+    return int(0.25 * main_memory() if free_gpu_memory is None else 0.6 * max(0, free_gpu_memory))
+
+
+def main_memory() -> int:
+    """Return the size of the main memory in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
