@@ -81,7 +81,7 @@ def default_text(default: Any) -> str:
     """Return the help text for a default; a pair contains the defaults for an untrained and a pretrained model."""
     if isinstance(default, tuple):
         untrained, pretrained = map(default_text, default)
-        return untrained if untrained == pretrained else f"{untrained} for an untrained model, {pretrained} otherwise"
+        return untrained if untrained == pretrained else f"{untrained} for an untrained model, otherwise {pretrained}"
     return {True: "yes", False: "no"}[default] if isinstance(default, bool) else str(default)
 
 

@@ -64,11 +64,11 @@ def test_help_states_each_default_once_and_the_defaults_that_algorithms_override
     with pytest.raises(SystemExit):
         main(["train", "--help-all"])
     text = " ".join(capsys.readouterr().out.split())
-    assert not re.search(r"default: (\S+) for an untrained model, \1 otherwise", text)
+    assert not re.search(r"default: (\S+) for an untrained model, otherwise \1", text)
     assert "(default: always with --engine vllm, stale otherwise)." in text
-    assert "used only by rebn; default: yes for an untrained model, no otherwise)" in text
+    assert "used only by rebn; default: yes for an untrained model, otherwise no)" in text
     assert "default: 80; for agentevol: 5; for sft, dpo: 0)" in text
-    assert "for agentevol, sft, dpo: 0.001 for an untrained model, 1e-05 otherwise)" in text
+    assert "for agentevol, sft, dpo: 0.001 for an untrained model, otherwise 1e-05)" in text
     assert "for gigpo: 0.95)" in text
     assert all(part.count("default: ") <= 1 for part in re.findall(r"\([^()]*\)", text))
 
