@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from palestra.algorithms.base import PolicyGradient
-from palestra.engines.default_model import default_model, default_tokenizer
+from palestra.engines.default_model import count_parameters, default_model, default_tokenizer
 from palestra.engines.local.scheduler_selection import default_cache_bytes, main_memory
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
@@ -86,7 +86,7 @@ def estimate(config: TrainConfig) -> Estimate:
     dtype_name = weight_dtype(config, device)
     dtype = getattr(torch, dtype_name)
     model, tokenizer = _empty_model(config, dtype)
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = count_parameters(model)
     trainable = _adapter_size(model, config) if config.model.lora_rank else parameters
     config = config.with_max_tokens(tokenizer)
 
@@ -175,7 +175,7 @@ def run_memory(
     """Return the memory of an update and of rollouts with conversations of `length` tokens."""
     optimizer, sampling, size = config.optimizer, config.sampling, model.dtype.itemsize
     text = model.config.get_text_config()
-    parameters = sum(p.numel() for p in model.parameters())
+    parameters = count_parameters(model)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2) if optimizer.name == "muon" else 0
     packed = (
         gpu_memory is not None

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from palestra.algorithms.base import PolicyGradient
 from palestra.algorithms.losses import Denominators, combine
+from palestra.engines.default_model import count_parameters
 from palestra.errors import BadValue, TrainingDiverged
 from palestra.rollout.samples import TrainingSample
 from palestra.training.adaptive import AdaptiveState
@@ -49,7 +50,7 @@ class Learner:
         teacher: Policy | None = None,
     ) -> None:
         self.policy = policy
-        self.config = config
+        self.config = config = config.with_model_size(count_parameters(policy.model))
         self.reference = reference
         self._longest = 0  # length of the longest sample so far
         self.teacher = teacher

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from palestra.agents import ChatAgent
+from palestra.engines.default_model import count_parameters
 from palestra.errors import BadValue
 from palestra.folders import error_record, locked
 from palestra.options import is_unset
@@ -92,7 +93,7 @@ class Trainer(ABC):
         self.fresh = last is None
         with phase(f"loading {config.model.name if last is None else last}"):
             policy = load_policy(config, None if last is None else str(last), self.distributed)
-        parameters = sum(p.numel() for p in policy.model.parameters())
+        parameters = count_parameters(policy.model)
         config = self.config = config.with_max_tokens(policy.tokenizer).with_model_size(parameters)
         if self.fresh and is_unset(self._given.optimizer, "lr"):
             self.log(f"learning rate: at most {config.optimizer.lr:g}, for {parameters / 1e6:,.0f}M parameters")

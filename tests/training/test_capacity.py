@@ -92,7 +92,7 @@ def test_the_learner_allocates_what_was_computed(monkeypatch: pytest.MonkeyPatch
     settings = from_mapping(
         {"env": "game:GuessTheNumber-v0-easy", "model": "pretrained", "device": "cpu", "optimizer": "adamw"}
     )
-    learner = Learner(Policy(model, None), settings.with_model_size(model.num_parameters()))
+    learner = Learner(Policy(model, None), settings)
     gradients: list[int] = []
     copies: list[int] = []
     accumulate, create = Optimizer.accumulate, TrustRegion.__init__
