@@ -6,7 +6,7 @@
     python recipes/papers/stability.py --table                            # write the tables in docs/
 
 Each run is a `palestra train` process, and `--jobs` runs share the machine. Every run that ends, also one that failed
-or was stopped by `--minutes`, is appended to `results/stability.jsonl`; a finished run is not repeated.
+or was stopped by `--minutes`, is appended to `results/stability.jsonl`. Finished runs are not repeated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from files import DOCS, HERE, append, ended, remove_training_state, results, write_section
+from files import DOCS, HERE, append, ended, finished, remove_training_state, results, write_section
 from processes import stopping
 from runner import run_jobs, train
 from settings import LARGE_BATCHES, add_gpu_flags, digest, given, hardware
@@ -92,7 +92,7 @@ def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> 
     settings = settings_of(game, seed, args)
     same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest({**settings, **same})}
-    if any(all(row[k] == v for k, v in key.items()) and row["ended"] != "stopped" for row in results(args.results)):
+    if finished(results(args.results), key):
         return
     left = deadline - time.monotonic()
     if left < 20 or stopping():
@@ -193,9 +193,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per game: the runs with the current defaults and the seeds in `SEEDS`.
 
-    If a seed was run again, because its first run was stopped or had another target, one run counts: a finished run
-    before a stopped one, then the one with the current target, then the one with the current settings of the
-    environment, then the longest one.
+    If a seed was run again, because its first run was stopped, failed or had another target, one run counts: a finished
+    run before a stopped one and that before a failed one, then the one with the current target, then the one with the
+    current settings of the environment, then the longest one.
     """
     titles = (
         "reward before success",
@@ -211,7 +211,13 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]
         target = GAMES[game]["target"]
         runs.sort(
-            key=lambda r: (r["ended"] != "stopped", r["target"] == target, _current(r), bool(r["reached"]), r["steps"])
+            key=lambda r: (
+                ("failed", "stopped", "finished").index(r["ended"].partition(" ")[0]),
+                r["target"] == target,
+                _current(r),
+                bool(r["reached"]),
+                r["steps"],
+            )
         )
         longest = {r["seed"]: r for r in runs}
         reached = [r for r in longest.values() if r["reached"]]

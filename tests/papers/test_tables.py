@@ -155,6 +155,7 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
         {**row, "seed": 102, "success": [[6, 0.7]], "final": None, "ended": "stopped"},
         {**row, "seed": 103, "success": [[6, 0.5]], "final": None, "ended": "stopped"},
         {**row, "seed": 103, "success": [[7, 0.6]], "final": None, "ended": "stopped", "steps": 500, "env_kwargs": {}},
+        {**row, "seed": 103, "success": [[9, 0.9]], "final": None, "ended": "failed with exit code 1", "steps": 600},
         {**row, "seed": 104, "success": [[9, 0.91]], "final": 0.88, "reached": 9, "target": 0.9},
         {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
     ]
