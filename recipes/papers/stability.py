@@ -267,8 +267,17 @@ def _pair(text: str) -> tuple[str, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
     default = [name for name in GAMES if "model" not in GAMES[name] and not name.endswith("_sparse")]
-    parser.add_argument("--games", nargs="+", choices=list(GAMES), default=default)
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument(
+        "--games",
+        nargs="+",
+        choices=list(GAMES),
+        default=default,
+        metavar="GAME",
+        help=f"Games to train on: {', '.join(GAMES)} (default: {' '.join(default)}).",
+    )
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=list(SEEDS), metavar="SEED", help="Seeds (default: 101 to 105)."
+    )
     parser.add_argument(
         "--runs",
         nargs="+",
@@ -285,8 +294,8 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings, for variants.")
     parser.add_argument("--label", default="defaults", help="Name of the variant in the results (default: defaults).")
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
-    parser.add_argument("--out", type=Path, default=Path("runs") / "stability")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=Path("runs") / "stability", help="Folder for the runs.")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="Data file.")
     parser.add_argument("--table", action="store_true", help="Only write the tables in docs/.")
     args = parser.parse_args()
     if args.table:
