@@ -28,7 +28,7 @@ PROBE_SECONDS = 0.2
 USED_TOKENS = 0.5  # assumed fraction of the maximum number of tokens that episodes use
 TURN_TOKENS = 24  # assumed number of tokens that the observation and the chat template add per turn
 SCRIPTED_TOKENS = 12  # assumed number of tokens in a scripted player's action
-LESS_MEMORY = "--token-budget, --lora-rank, --gradient-checkpointing on and --offload-optimizer need less"
+LESS_MEMORY = "lower --token-budget, or add --gradient-checkpointing on, --lora-rank 16 or --offload-optimizer"
 
 
 @dataclass(frozen=True, kw_only=True)

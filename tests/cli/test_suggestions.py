@@ -112,7 +112,7 @@ def test_dry_run_states_that_the_memory_is_not_enough(capsys: pytest.CaptureFixt
     flags += ["--gradient-checkpointing", "off"]
     assert main(["train", "--env", "game:GuessTheNumber-v0-easy", *flags, "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "the memory is not enough: --token-budget" in text
+    assert "the memory is not enough: lower --token-budget" in text
     assert "warm start (" not in text
     sampling = next(line for line in text.splitlines() if "while sampling" in line)
     needed, _, memory = sampling.removeprefix("memory: about ").partition(" of ")

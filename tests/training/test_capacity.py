@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from palestra.engines.local.scheduler_selection import main_memory
 from palestra.errors import BadValue
 from palestra.training.capacity import GB, Machine, best_plan, learning_memory, plans
 from palestra.training.estimate import run_memory
@@ -123,6 +124,13 @@ def test_the_learner_allocates_what_was_computed(monkeypatch: pytest.MonkeyPatch
     estimated, _ = run_memory(settings, model, shape.parameters, 512, None)  # palestra train --dry-run
     assert {name: estimated[name] for name in measured} == measured
     assert max(gradients) == 2 * shape.parameters
+    for memory in (80 * GB, None):  # the KV cache is limited to a part of the free memory
+        _, sampling = run_memory(settings, model, shape.parameters, 10**8, memory)
+        free = (memory or main_memory()) - sum(sampling.values()) + sampling["KV cache"]
+        assert 0 < sampling["KV cache"] < free
+    _, sampling = run_memory(settings, model, shape.parameters, 1, 80 * GB)
+    per_token = 2 * model.dtype.itemsize * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    assert sampling["KV cache"] == settings.sampling.episodes * per_token
 
 
 # Peaks on an H200 with 150 GB, measured with benchmarks/gpu_learner.py; the table in docs/training.md lists the steps.
