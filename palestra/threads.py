@@ -20,9 +20,10 @@ from weakref import WeakKeyDictionary
 
 from palestra.errors import EnvFailed
 from palestra.interrupt import raise_in_thread
+from palestra.machine import usable_cores
 
 T = TypeVar("T")
-MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # maximum number of calls at a time per event loop, as in asyncio
+MAX_THREADS = min(32, usable_cores() + 4)  # maximum number of calls at a time per event loop, as in asyncio
 IDLE_SECONDS = 2.0  # seconds after which an idle thread ends
 
 

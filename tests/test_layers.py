@@ -18,9 +18,9 @@ ROOT = Path(palestra.__file__).parent
 
 # Lowest layer first. A package may import itself and packages in lower rows, but none in the same or a higher row.
 ROWS = [
-    {"errors", "progress"},
+    {"errors", "progress", "machine"},
     {"types", "suggestions", "interrupt"},
-    {"spec", "threads", "plain_data", "cores"},
+    {"spec", "threads", "plain_data"},
     {"seeding", "optional", "cache", "sockets", "concurrency", "plugins", "keywords", "folders", "options"},
     {"core"},
     {"parsing"},

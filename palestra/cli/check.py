@@ -14,6 +14,7 @@ from typing import Any
 from palestra.cli.env_options import add_env_kwargs, add_import, env_kwargs, expand_names
 from palestra.cli.interrupts import deferred_interrupts
 from palestra.errors import BadValue, ConformanceError, EnvFailed
+from palestra.machine import usable_cores
 from palestra.progress import phase
 
 
@@ -102,7 +103,7 @@ def _results(
     names: list[str], kwargs: dict[str, Any], args: argparse.Namespace
 ) -> Iterator[Iterator[tuple[bool, str]]]:
     """Return an iterator over the results for `names`, which are tested in several processes."""
-    workers = min(len(names), os.cpu_count() or 1 if args.workers is None else args.workers)
+    workers = min(len(names), usable_cores() if args.workers is None else args.workers)
     limits = {name: getattr(args, name) for name in ("episodes", "seconds", "step_timeout", "reset_timeout")}
     test = partial(_test_env, kwargs=kwargs, limits=limits, as_json=args.json)
     if workers <= 1:

@@ -19,7 +19,7 @@ from importlib import metadata
 
 from palestra.cli import doctor_model
 from palestra.cli.terminal import fitted
-from palestra.cores import usable_cores
+from palestra.machine import main_memory, usable_cores
 from palestra.optional import install_command
 from palestra.progress import phase
 
@@ -69,9 +69,11 @@ def examine() -> Iterator[Finding]:
 
 
 def _machine() -> Finding:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    memory = main_memory() / 2**30
     system = f"{platform.system()} {platform.machine()}"
-    detail = f"Python {platform.python_version()} on {system}, {usable_cores()} cores, {memory:.0f} GiB"
+    cores = usable_cores()
+    counted = f"{cores} core{'' if cores == 1 else 's'}"
+    detail = f"Python {platform.python_version()} on {system}, {counted}, {memory:.0f} GiB"
     return Finding(feature="machine", state="ok", detail=detail)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from palestra.cli.env_options import add_import
+from palestra.machine import usable_cores
 
 _EPILOG = """\
 examples:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers",
         type=int,
-        default=os.cpu_count() or 1,
+        default=usable_cores(),
         help="Number of worker processes that run environments (default: number of CPU cores).",
     )
     parser.add_argument(

@@ -9,7 +9,6 @@ classes, which has to run together with the submission.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from palestra.grading.call_program import NOT_PLAIN
 from palestra.grading.hidden_tests import AssertTest, CallTest, HiddenTest, StdinTest, read_tests
 from palestra.grading.outputs import decode_output, is_opaque, same_text, same_value, to_source
 from palestra.grading.sandbox_code import calls_of, remote_test, server_of
+from palestra.machine import usable_cores
 from palestra.parsing import clip
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def grade_code(
         return Grade(correct=False, score=0.0, why="the program contains a NUL character", hint="It does not compile.")
     sandbox = sandbox or shared_sandbox()
     submission = _Submission(program, sandbox, limits or Limits(wall=10.0, cpu=4.0), tolerance, stop_early=stop_early)
-    parallel = parallel or min(8, (os.cpu_count() or 1) + 1)
+    parallel = parallel or min(8, usable_cores() + 1)
     outcomes = _run_all(submission, hidden_tests, parallel=parallel)
     passed = sum(outcome.passed for outcome in outcomes.values())
     if passed == len(hidden_tests):

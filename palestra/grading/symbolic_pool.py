@@ -26,6 +26,7 @@ from typing import IO, Any, Literal
 
 from palestra.errors import EnvFailed, MissingExtra
 from palestra.grading.template_process import LENGTH, MESSAGE, NOT_SET_UP
+from palestra.machine import usable_cores
 from palestra.optional import install_command
 
 Failure = Literal["time", "memory", "nesting", "crash"]
@@ -179,7 +180,7 @@ class SymbolicPool:
         `workers` is the maximum number of concurrent comparisons. Slow comparisons do not count toward it, but the
         total never exceeds four times this number.
         """
-        self.workers = workers or max(2, os.cpu_count() or 1)
+        self.workers = workers or max(2, usable_cores())
         self._memory = memory
         self._reset()
         _pools.add(self)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from palestra.core import Env, Reset, Wrapper
 from palestra.errors import BadValue, EnvFailed, UsageError
+from palestra.machine import usable_cores
 from palestra.registry import EnvFactory
 from palestra.rollout.types import Task
 from palestra.threads import run_in_thread
@@ -113,7 +113,7 @@ class VectorProvider(EnvProvider):
     ) -> None:
         self.backend = backend
         self.capacity = capacity
-        self._workers = workers or (os.cpu_count() or 1)
+        self._workers = workers or usable_cores()
         self._limits = {"step_timeout": step_timeout, "reset_timeout": reset_timeout}
         self._vector: VectorEnv | None = None
         self._pickled: dict[str, bytes] = {}  # factory key -> pickled factory

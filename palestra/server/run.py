@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from palestra import plugins
 from palestra.errors import BadValue
+from palestra.machine import usable_cores
 from palestra.optional import require
 from palestra.sockets import is_loopback, listen, url_of
 from palestra.workers.worker_setup import tune_gc
@@ -136,7 +137,7 @@ def serve(
         )
     app = create_app(
         envs,
-        workers=workers if workers is not None else os.cpu_count() or 1,
+        workers=workers if workers is not None else usable_cores(),
         python=python,
         imports=imports,
         tokens=tokens,

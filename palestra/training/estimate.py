@@ -10,9 +10,10 @@ import torch
 
 from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import count_parameters, default_model, default_tokenizer
-from palestra.engines.local.scheduler_selection import default_cache_bytes, main_memory
+from palestra.engines.local.scheduler_selection import default_cache_bytes
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
+from palestra.machine import main_memory
 from palestra.optional import require
 from palestra.registry import EnvFactory
 from palestra.training import packed_decoder

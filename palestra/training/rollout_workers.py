@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from palestra.agents.base import Agent
-from palestra.cores import usable_cores
 from palestra.engines.base import Engine
 from palestra.errors import PalestraError
+from palestra.machine import usable_cores
 from palestra.registry import EnvFactory
 from palestra.rollout.worker_pool import RolloutWorkers, dump_agent
 from palestra.training.config import TrainConfig

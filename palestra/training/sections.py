@@ -425,8 +425,8 @@ class RunConfig(Section):
     )
     threads: int = option(
         0,
-        "Number of CPU threads that PyTorch uses; 0 means 1 for a small model on the CPU and PyTorch's "
-        "default otherwise.",
+        "Number of CPU threads that PyTorch uses; 0 means 1 for a small model on the CPU, and otherwise PyTorch's "
+        "default, at most one per usable core.",
         at_least=0,
     )
     tensorboard: bool = option(False, "Also write the metrics as TensorBoard event files.")

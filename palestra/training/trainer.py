@@ -21,6 +21,7 @@ from palestra.agents import ChatAgent
 from palestra.engines.default_model import count_parameters
 from palestra.errors import BadValue
 from palestra.folders import error_record, locked
+from palestra.machine import usable_cores
 from palestra.options import is_unset
 from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, Writer
@@ -101,8 +102,9 @@ class Trainer(ABC):
         self._causes = CauseLog()
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
-        elif policy.device.type == "cpu" and parameters < SMALL_MODEL:
-            torch.set_num_threads(1)
+        elif policy.device.type == "cpu":
+            cores = min(torch.get_num_threads(), usable_cores())  # torch does not know a container's quota
+            torch.set_num_threads(1 if parameters < SMALL_MODEL else cores)
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
         self._save_reply_length()

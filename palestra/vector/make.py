@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 from palestra.core import Env
 from palestra.errors import BadValue
+from palestra.machine import usable_cores
 from palestra.registry import EnvFactory
 from palestra.registry.specs import split_query
 from palestra.seeding import check_seed, child_seed, fresh_seed
@@ -159,7 +159,7 @@ def create_backend(
     if name == "process":
         from palestra.vector.process import ProcessBackend
 
-        count = workers or (os.cpu_count() or 1)
+        count = workers or usable_cores()
         return ProcessBackend(factories, roots, autoreset, limits, workers=count, threads=threads)
     from palestra.vector.ray import RayBackend
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from palestra.cores import WORKER
+from palestra.machine import WORKER
 from palestra.workers.wire import CHUNK, ActivityTable, FrameDecoder, encode_frame
 
 _BOOT = (

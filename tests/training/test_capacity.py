@@ -10,8 +10,8 @@ import pytest
 import torch
 import transformers
 
-from palestra.engines.local.scheduler_selection import main_memory
 from palestra.errors import BadValue
+from palestra.machine import main_memory
 from palestra.training.capacity import GB, Machine, best_plan, learning_memory, plans
 from palestra.training.estimate import run_memory
 from palestra.training.learner import Learner

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palestra.core import Env
-from palestra.cores import own_cores
 from palestra.errors import BadValue
+from palestra.machine import own_cores
 from palestra.workers.env_runner import EnvRunner, PlayerRngProxy, episode_seed, factory_name
 from palestra.workers.executor import Executor, ExecutorThread
 from palestra.workers.replay_log import ReplayLog

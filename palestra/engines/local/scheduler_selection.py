@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from palestra.engines.local.paged.scheduler import PagedScheduler
 from palestra.engines.local.runner_selection import select_runner
 from palestra.engines.local.scheduler import Scheduler
 from palestra.errors import BadValue
+from palestra.machine import main_memory
 
 logger = logging.getLogger(__name__)
 
@@ -69,8 +69,3 @@ def _cache_bytes(kv_cache_gb: float | None, device: torch.device) -> int:
 def default_cache_bytes(free_gpu_memory: int | None) -> int:
     """Return the default capacity in bytes: 60% of the free GPU memory, or without a GPU 25% of the main memory."""
     return int(0.25 * main_memory() if free_gpu_memory is None else 0.6 * max(0, free_gpu_memory))
-
-
-def main_memory() -> int:
-    """Return the size of the main memory in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

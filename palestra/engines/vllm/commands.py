@@ -15,6 +15,7 @@ import palestra
 from palestra.engines.vllm.process import VISIBLE
 from palestra.engines.vllm.transfer import base_weights, max_lora_rank
 from palestra.errors import BadValue
+from palestra.machine import usable_cores
 
 PYTHON = "PALESTRA_VLLM_PYTHON"  # environment variable with the interpreter of the environment that contains vLLM
 EXTENSION = "palestra.engines.vllm.worker.PolicyWorker"
@@ -113,7 +114,7 @@ class ServerSettings:
         if not self.gpus:
             # By default every server binds its threads to the same cores.
             variables["VLLM_CPU_OMP_THREADS_BIND"] = os.environ.get("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-            variables["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // (2 * self.count)))
+            variables["OMP_NUM_THREADS"] = str(max(1, usable_cores() // (2 * self.count)))
             variables[VISIBLE] = ""  # a build of vLLM for GPUs would use the learner's GPU
         else:
             share = self.gpus[index * self.gpus_per_server : (index + 1) * self.gpus_per_server]

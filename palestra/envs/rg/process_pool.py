@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from palestra.errors import BadValue, EnvFailed, MissingExtra
+from palestra.machine import usable_cores
 from palestra.optional import install_command
 
 START_TIMEOUT = 120.0  # seconds; importing the package takes long on a busy machine
@@ -90,7 +91,7 @@ class GymProcessPool:
     """Pool that starts processes on demand; one is usually enough because requests take less than a millisecond."""
 
     def __init__(self, max_processes: int | None = None) -> None:
-        self.max_processes = max_processes or max(1, min(4, os.cpu_count() or 1))
+        self.max_processes = max_processes or max(1, min(4, usable_cores()))
         self._idle: list[GymProcess] = []
         self._all: list[GymProcess] = []
         self._starting = 0

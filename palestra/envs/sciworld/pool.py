@@ -19,11 +19,11 @@ from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from palestra.cores import own_cores
 from palestra.envs.sciworld.java import JavaError
 from palestra.envs.sciworld.simulator import Instance, InstanceGone, JavaSimulator, StepResult, TaskIntro, TaskKey
 from palestra.envs.sciworld.solution import BURNS, shortened, unburnt
 from palestra.errors import BadValue, EnvFailed, InfrastructureError
+from palestra.machine import own_cores
 
 HEAP_MB = 512
 MAX_PROCESSES = 4  # default limit; a machine with fewer than 16 cores has one process per 4 cores

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from palestra.cores import usable_cores
 from palestra.errors import BadValue, NoSandbox
+from palestra.machine import usable_cores
 from palestra.tools.sandbox.isolation import IsolationLevel, isolation_level
 from palestra.tools.sandbox.request import KILLED, REPLY_MARGIN, ProgramRequest, pack_batch, pack_program
 from palestra.tools.sandbox.session import SandboxSession

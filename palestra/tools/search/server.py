@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from palestra.errors import BadValue, InfrastructureError
+from palestra.machine import usable_cores
 from palestra.optional import require
 from palestra.tools.search.index import MODES, Index
 from palestra.tools.search.passages import Hit
@@ -31,7 +32,7 @@ def app(index: Index, *, topk: int = 3, mode: str = "bm25") -> web.Application:
     if topk < 1 or mode not in MODES:
         raise BadValue(f"`topk` must be at least 1 and `mode` one of {', '.join(MODES)}; got {topk} and {mode!r}")
     aio = require("aiohttp.web", extra="search")
-    pool = ThreadPoolExecutor(max(2, os.cpu_count() or 1), thread_name_prefix="palestra-search")
+    pool = ThreadPoolExecutor(max(2, usable_cores()), thread_name_prefix="palestra-search")
 
     async def retrieve(request: web.Request) -> web.Response:
         body = await request.read()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-import palestra.cores
+import palestra.machine
 from palestra.agents import RandomAgent
 from palestra.core import Reset, Wrapper
 from palestra.envs.sciworld.env import SciWorld, SeedPredictor
@@ -227,9 +227,9 @@ def test_the_default_number_of_processes_depends_on_the_cores(
     cores: int, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PALESTRA_SCIWORLD_JVMS")
-    monkeypatch.setattr(palestra.cores, "usable_cores", lambda: cores)
+    monkeypatch.setattr(palestra.machine, "usable_cores", lambda: cores)
     assert max_processes() == processes
-    monkeypatch.setenv(palestra.cores.WORKER, "1")  # in a worker process, of which there may be one per core
+    monkeypatch.setenv(palestra.machine.WORKER, "1")  # in a worker process, of which there may be one per core
     assert max_processes() == 1
 
 
