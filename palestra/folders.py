@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from palestra.errors import BadValue, StoreFailed, UsageError
 
@@ -24,6 +25,14 @@ def check_unused(folder: Path, *, ours: bool, what: str) -> None:
         raise BadValue(f"{folder} is a file, not a folder; choose another name")
     if not ours and folder.is_dir() and any(folder.iterdir()):
         raise BadValue(f"{folder} is not empty and contains no {what}; choose another folder, or empty this one first")
+
+
+def shortened(value: Any) -> str:
+    """Return a setting's value as text of at most 60 characters, for a message about different settings."""
+    if isinstance(value, list) and len(value) > 3:
+        return f"{len(value)} items"
+    text = "unset" if value is None else json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from palestra.errors import BadValue
 from palestra.evals.outcomes import EPISODES, Key, Outcome, read_outcomes
 from palestra.evals.published import Published
 from palestra.evals.suite import Suite, SuiteEntry
-from palestra.folders import ERROR, check_unused
+from palestra.folders import ERROR, check_unused, shortened
 from palestra.reports.html import replace_file
 
 SETTINGS, SUMMARY, PAGE, TABLE = "run.json", "summary.json", "report.html", "table.csv"
@@ -62,19 +62,12 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
         return [line for i, pair in enumerate(zip(before, after, strict=True)) for line in _item(*pair, path, i)]
     if before == after:
         return []
-    return [f"{path}: {_short(before)} -> {_short(after)}"]
+    return [f"{path}: {shortened(before)} -> {shortened(after)}"]
 
 
 def _item(before: Any, after: Any, path: str, index: int) -> list[str]:
     name = before.get("id", index) if isinstance(before, Mapping) else index
     return differences(before, after, f"{path}[{name}]")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list) and len(value) > 3:
-        return f"{len(value)} items"
-    text = "nothing" if value is None else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def write_settings(folder: Path, plan: Mapping[str, Any], command: Sequence[str], **more: Any) -> None:

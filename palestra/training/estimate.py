@@ -56,8 +56,9 @@ class Estimate:
         phases = {"in an update": self.learning, "while sampling": self.sampling}
         trained = "all are trained" if self.trainable == self.parameters else f"{self.trainable:,} are trained"
         most = f"{self.sampled_tokens:,} sampled and {self.trained_tokens:,} trained tokens"
-        step, run = _duration(self.step_seconds), _duration(steps * self.step_seconds)
-        times = f"{step} per step, {run} for {steps} steps"
+        times = f"{_duration(self.step_seconds)} per step"
+        if steps:  # otherwise the number of steps depends on the data
+            times = f"{times}, {_duration(steps * self.step_seconds)} for {steps} steps"
         if self.warm_episodes:
             times = f"{_duration(self.warm_seconds)} for the warm start ({self.warm_episodes:,} episodes), {times}"
         return [
@@ -67,7 +68,7 @@ class Estimate:
                 for phase, parts in phases.items()
                 if parts
             ),
-            *([f"the memory is not enough: {LESS_MEMORY}"] if self.needed_memory > self.memory else []),
+            *([f"the memory is not enough for one process: {LESS_MEMORY}"] if self.needed_memory > self.memory else []),
             f"episodes: prompts of about {self.prompt_tokens:,} tokens, at most {self.turns} turns",
             f"tokens per step: at most {most}",
             f"time: roughly {times}, without environments and evaluations",
@@ -98,7 +99,8 @@ def estimate(config: TrainConfig) -> Estimate:
     trained = episodes * length * config.optimizer.epochs
     work = 2 * parameters * (sampled + episodes * length) + 6 * parameters * trained
     speed = EFFICIENCY * _speed(device, dtype)
-    warm_episodes = config.warm_start.count(trained=config.model.trained)
+    plays = config.algorithm.trainer in ("online", "evolution")  # the other algorithms have no warm start
+    warm_episodes = config.warm_start.count(trained=config.model.trained) if plays else 0
     warm_work = _warm_start_work(config, warm_episodes, parameters, prompt, turns)
     device_memory = torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None
     learning, sampling = run_memory(config, model, trainable, length, device_memory)

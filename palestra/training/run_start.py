@@ -13,7 +13,7 @@ from typing import Any
 
 from palestra import __version__
 from palestra.errors import BadValue
-from palestra.folders import check_unused
+from palestra.folders import check_unused, shortened
 from palestra.training import checkpoint
 from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
 from palestra.training.resume import changed_settings
@@ -35,10 +35,10 @@ def prepare_folder(
         delete_run(folder)
     else:
         saved = checkpoint.saved_config(last)
-        changed = [
-            f"\n  {section}.{key}: {_short(saved.get(section, {}).get(key))} -> {_short(tables[section].get(key))}"
-            for section, key in changed_settings(saved, tables)
-        ]
+        changed = []
+        for section, key in changed_settings(saved, tables):
+            before, after = (shortened(config.get(section, {}).get(key)) for config in (saved, tables))
+            changed.append(f"\n  {section}.{key}: {before} -> {after}")
         if changed:
             raise BadValue(
                 f"{folder} contains a run with different settings:{''.join(changed)}\nChoose another --out, start over "
@@ -47,11 +47,6 @@ def prepare_folder(
     if last is None or not readable_settings(folder):
         write_settings(folder, {"config": tables, "versions": _versions(), "command": sys.argv})
     return last
-
-
-def _short(value: Any) -> str:
-    text = "unset" if value is None else json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 @cache  # finding a package's metadata takes about 10 ms

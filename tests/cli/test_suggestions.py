@@ -112,12 +112,23 @@ def test_dry_run_states_that_the_memory_is_not_enough(capsys: pytest.CaptureFixt
     flags += ["--gradient-checkpointing", "off"]
     assert main(["train", "--env", "game:GuessTheNumber-v0-easy", *flags, "--dry-run"]) == 0
     text = capsys.readouterr().out
-    assert "the memory is not enough: lower --token-budget" in text
+    assert "the memory is not enough for one process: lower --token-budget" in text
     assert "warm start (" not in text
     sampling = next(line for line in text.splitlines() if "while sampling" in line)
     needed, _, memory = sampling.removeprefix("memory: about ").partition(" of ")
     assert needed.endswith(" GB")
     assert float(needed.split()[0]) < float(memory.split()[0]), "the KV cache is limited to a part of the memory"
+
+
+@pytest.mark.parametrize(("algorithm", "plays"), [("sft", False), ("dpo", False), ("agentevol", True)])
+def test_dry_run_estimates_a_warm_start_only_if_there_is_one(
+    algorithm: str, plays: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--algorithm", algorithm, "--data", "episodes.jsonl"]
+    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", *flags, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert ("for the warm start" in text) is plays
+    assert "for 0 steps" not in text
 
 
 def test_dry_run_shows_the_learning_rates_for_the_size_of_a_pretrained_model(

@@ -99,7 +99,7 @@ def test_differing_settings_are_reported(tmp_path: Path) -> None:
     comparison = compare(before, after)
     assert comparison["settings_that_differ"] == [
         f"envs.{GAME}.kwargs.max_turns: 4 -> 1",
-        f"envs.{GAME}.turns: nothing -> 3",
+        f"envs.{GAME}.turns: unset -> 3",
     ]
     assert comparison["total"]["tasks"] == 6
 

@@ -160,5 +160,5 @@ def test_usage_errors_raise(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="must be a function of a trajectory"):
         again(source, tmp_path / "b", grader=f"{HERE}:GAME")
     again(source, tmp_path / "b")
-    with pytest.raises(BadValue, match=r"rescored\.grader: nothing ->"):
+    with pytest.raises(BadValue, match=r"rescored\.grader: unset ->"):
         again(source, tmp_path / "b", grader=f"{HERE}:half")

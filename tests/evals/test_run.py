@@ -230,7 +230,7 @@ def test_any_text_and_info_of_an_environment_can_be_stored(tmp_path: Path) -> No
 def test_differences_contain_the_path() -> None:
     before = {"a": 1, "b": {"c": [1, 2]}, "envs": [{"id": "x", "k": 1}]}
     after = {"a": 1, "b": {"c": [1, 3]}, "envs": [{"id": "x", "k": 2}], "new": True}
-    assert differences(before, after) == ["b.c[1]: 2 -> 3", "envs[x].k: 1 -> 2", "new: nothing -> true"]
+    assert differences(before, after) == ["b.c[1]: 2 -> 3", "envs[x].k: 1 -> 2", "new: unset -> true"]
     assert differences(before, before) == []
 
 
