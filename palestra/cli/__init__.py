@@ -122,6 +122,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with interrupts.acknowledged():
             return _run(argv)
+    except BrokenPipeError:
+        # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
     except (KeyboardInterrupt, Exception) as err:
         if not interrupts.is_cause_of(err):
             raise
@@ -148,7 +152,11 @@ def _execute(argv: Sequence[str], words: Sequence[str], parser: argparse.Argumen
 
         hint = did_you_mean(words[0], VERBS) or " `palestra --help` lists the verbs."
         parser.error(f"there is no verb {words[0]!r}.{hint}")
-    args, unknown = parser.parse_known_args(argv)
+    try:
+        args, unknown = parser.parse_known_args(argv)
+    except SystemExit:  # after --help
+        sys.stdout.flush()
+        raise
     if unknown:
         _reject(unknown, getattr(args, "parser", parser))
     if args.verb is None:
@@ -177,10 +185,6 @@ def _execute(argv: Sequence[str], words: Sequence[str], parser: argparse.Argumen
         # No verb calls sys.exit(0), so an environment, tool or agent did, before the verb had finished.
         _print_error("an environment or plug-in called sys.exit() before the command had finished")
         return EXIT_FAILED
-    except BrokenPipeError:
-        # It is not an error if a pipe's reader, for example `head`, closes it early. Discard the remaining output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
 
 
 def _print_error(text: str) -> None:

@@ -44,14 +44,15 @@ TEXTCRAFT_PRETRAINED: dict[str, Any] = {
 # Only the environment, the size of the model, the number of steps and the target are given; the rest are defaults.
 # `textcraft_pretrained` has a pretrained model (`palestra init-model smollm2 --out models/smollm2`), which imitates the
 # expert before RL, and random recipes in half of the training episodes. `*_sparse` are the same games with a reward for
-# success only, and `mastermind_consistent` is the same game as `mastermind` with a different reward before success.
+# success only, and `mastermind_consistent` is the same game as `mastermind` with a different reward before success, and
+# without the list of all guesses in every observation.
 GAMES: dict[str, dict[str, Any]] = {
     "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
     "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 400, "target": 0.94},
     "mastermind": {"env": "game:Mastermind-v0-easy", "env_kwargs": PARTIAL, "steps": 400, "target": 0.9},
     "mastermind_consistent": {
         "env": "game:Mastermind-v0-easy",
-        "env_kwargs": {"consistent_reward": 0.5, "success_reward": 2.0},
+        "env_kwargs": {"consistent_reward": 0.5, "success_reward": 2.0, "show_history": False},
         "steps": 400,
         "target": 0.9,
     },

@@ -272,11 +272,12 @@ def test_ctrl_c_exits_without_a_traceback() -> None:
     assert "Traceback" not in errors
 
 
-def test_a_closed_pipe_exits_without_a_traceback() -> None:
+@pytest.mark.parametrize("command", [["envs"], ["train", "--help"], ["eval", "--help"], ["--help"], ["--version"]])
+def test_a_closed_pipe_exits_without_a_traceback(command: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [sys.executable, "-m", "palestra", "envs"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "palestra", *command], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
     assert done.returncode == 0
