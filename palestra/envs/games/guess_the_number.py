@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 from palestra.envs.games.base import INVALID, ONGOING, WON, GameOptions, LanguageGame
 from palestra.errors import BadValue
 from palestra.parsing import read_int
 
+Measure = Literal["distance", "interval"]
+
 
 class GuessTheNumber(LanguageGame):
     """Find a hidden number from `min_number` to `max_number`; the feedback on a guess is "higher" or "lower".
 
-    Differences from GEM: 0 is a valid guess, and a close last guess is rewarded only with `partial_credit`.
+    Differences from GEM: 0 is a valid guess, and a close last guess is rewarded only with `partial_credit`. Partial
+    credit depends on the distance between the hidden number and the nearest guess; with `progress_by="interval"`, it
+    depends on how often the interval that agrees with the feedback was halved, and thus only on what the player sees.
     The expert uses binary search, which always wins within the registered variants' turn budgets.
     """
 
@@ -33,10 +37,14 @@ class GuessTheNumber(LanguageGame):
         min_number: int | None = 1,
         max_number: int | None = 20,
         max_turns: int | None = 20,
+        progress_by: Measure = "distance",
         **options: Unpack[GameOptions],
     ) -> None:
         if min_number is not None and max_number is not None and min_number >= max_number:
             raise BadValue(f"min_number must be below max_number, got {min_number} and {max_number}")
+        if progress_by not in get_args(Measure):
+            raise BadValue(f"progress_by must be 'distance' or 'interval', got {progress_by!r}")
+        self.progress_by = progress_by
         level = {"min_number": min_number, "max_number": max_number, "max_turns": max_turns}
         super().__init__(level, **options)
 
@@ -95,6 +103,8 @@ class GuessTheNumber(LanguageGame):
     def progress(self) -> float:
         if not self.guesses:
             return 0.0
+        if self.progress_by == "interval":
+            return 1.0 - math.log(self.high - self.low + 1) / math.log(self.max_number - self.min_number + 1)
         hidden = self.hidden
         nearest = min([abs(guess - hidden) for guess in self.guesses])
         return 1.0 - nearest / (self.max_number - self.min_number)
