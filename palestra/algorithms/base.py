@@ -183,6 +183,13 @@ class PolicyGradientConfig(AlgorithmConfig):
         at_least=0,
         at_most=1,
     )
+    entropy_failed: float = option(
+        1.0,
+        "Multiply the entropy bonus in failed episodes by the number of episodes per failed one, but at most by this; "
+        "1 gives all episodes the same bonus.",
+        untrained=10.0,
+        at_least=1,
+    )
     cut_penalty: float = option(
         0.0,
         "Subtract this from the reward of a turn whose reply was cut at --max-tokens, so that the model learns to end "

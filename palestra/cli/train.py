@@ -32,6 +32,7 @@ from palestra.training.recipe import DEFAULT_ALGORITHM, from_mapping, merge, rea
 from palestra.training.reporting import console
 from palestra.training.reporting.metrics import BARS, FILE, read
 from palestra.training.reporting.run_folder import holds_run, last_checkpoint, read_run
+from palestra.training.resume import with_added
 from palestra.training.sections import SECTIONS
 
 if TYPE_CHECKING:
@@ -213,6 +214,7 @@ def _config(args: argparse.Namespace) -> TrainConfig:
             raise BadValue("pass --out FOLDER to select the run, or pass the --env or recipe that it was started with")
         base = read_run(given["out"]).config
         import_modules(_imports(base))
+        base = with_added(base)
     if args.set:
         recipe = base.get("env", {}).get("kwargs", {})
         kwargs = parse_kwargs(given["env_kwargs"]) if "env_kwargs" in given else recipe

@@ -31,6 +31,7 @@ class TrainingSample:
     loss_mask: list[int] | None = None  # 1 for the tokens in the loss; None if these are all sampled tokens
     ref_logprobs: list[float] | None = None  # log-probs under the reference model
     teacher_logprobs: list[float] | None = None  # log-probs under the teacher model
+    entropy_weights: list[float] | None = None  # factors of the entropy bonus
     values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
     returns: list[float] | None = None  # training targets for the critic

@@ -67,6 +67,16 @@ class AdaptiveState:
         change = ENTROPY_CHANGE if entropy < floor else 1 / ENTROPY_CHANGE
         self.entropy_scale = min(MAX_ENTROPY_SCALE, max(1.0, self.entropy_scale * change))
 
+    def failed_factor(self, success: float, config: PolicyGradientConfig) -> float:
+        """Return the factor of the entropy bonus in failed episodes at this success rate.
+
+        The fewer episodes fail, the more the actions in them have to be varied to find better ones. A policy whose
+        replies are almost deterministic also in failed episodes stops learning. The other episodes need no larger
+        bonus, which would make their replies worse.
+        """
+        largest = (config.entropy_failed or 1.0) / self.entropy_scale
+        return max(1.0, min(largest, 1 / (1 - success)) if success < 1 else largest)
+
     def observe_kl(self, kl: float, target: float, *, updates: int, planned: int, rejected: bool) -> None:
         """Adapt the learning rate to a step's KL.
 

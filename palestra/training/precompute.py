@@ -108,6 +108,12 @@ def assign_advantages(samples: Sequence[TrainingSample], advantages: Advantages,
             sample.returns = _per_token(advantages.returns[row], sample, level)
 
 
+def assign_entropy_weights(samples: Sequence[TrainingSample], weights: Sequence[float]) -> None:
+    """Fill the `entropy_weights` column with one weight per episode."""
+    for sample in samples:
+        sample.entropy_weights = [weights[sample.episode]] * len(sample)
+
+
 def _per_token(numbers: Sequence[float], sample: TrainingSample, level: Level) -> list[float]:
     if level == "turn":
         return to_tokens(numbers, sample.turn_index)

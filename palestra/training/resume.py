@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from palestra.algorithms.registry import options_of
+
 # Settings that may change when a run is resumed: its length, what is stored, and where environments run.
 CHANGEABLE = {
     ("run", "steps"),
@@ -35,6 +37,7 @@ CHANGEABLE = {
 
 # Settings that older runs do not have, and the value with which they were made.
 ADDED: Mapping[tuple[str, str], Any] = {
+    ("algorithm", "entropy_failed"): 1.0,
     ("warm_start", "observation_weight"): 1.0,
     ("warm_start", "evaluate"): False,
     ("warm_start", "ignore_small_gradients"): False,
@@ -43,11 +46,20 @@ ADDED: Mapping[tuple[str, str], Any] = {
 }
 
 
+def with_added(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's settings, one table per section, with those that did not exist when it was made."""
+    tables = {section: dict(table) for section, table in saved.items()}
+    for (section, key), value in ADDED.items():
+        if section in tables and (section != "algorithm" or key in options_of(tables[section]["name"])):
+            tables[section].setdefault(key, value)
+    return tables
+
+
 def changed_settings(saved: Mapping[str, Any], tables: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the section and key of every changed setting that must not change when a run is resumed."""
     keys = {(section, key) for section, table in tables.items() for key in {**table, **saved.get(section, {})}}
     return sorted(
         (section, key)
         for section, key in keys - CHANGEABLE
-        if saved.get(section, {}).get(key, ADDED.get((section, key))) != tables[section].get(key)
+        if saved.get(section, {}).get(key) != tables[section].get(key)
     )

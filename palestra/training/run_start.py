@@ -16,7 +16,7 @@ from palestra.errors import BadValue
 from palestra.folders import check_unused, shortened
 from palestra.training import checkpoint
 from palestra.training.reporting.run_folder import delete_run, holds_run, readable_settings, write_settings
-from palestra.training.resume import changed_settings
+from palestra.training.resume import changed_settings, with_added
 
 
 def prepare_folder(
@@ -34,7 +34,7 @@ def prepare_folder(
     if last is None:
         delete_run(folder)
     else:
-        saved = checkpoint.saved_config(last)
+        saved = with_added(checkpoint.saved_config(last))
         changed = []
         for section, key in changed_settings(saved, tables):
             before, after = (shortened(config.get(section, {}).get(key)) for config in (saved, tables))

@@ -28,7 +28,13 @@ from palestra.training.batch import MicroBatch, minibatches, staleness, with_obs
 from palestra.training.corrections import apply_importance
 from palestra.training.learner import Learner
 from palestra.training.policy import Policy
-from palestra.training.precompute import assign_advantages, final_values, precompute, to_episodes
+from palestra.training.precompute import (
+    assign_advantages,
+    assign_entropy_weights,
+    final_values,
+    precompute,
+    to_episodes,
+)
 from palestra.training.trust_region import TrustRegion
 
 MAX_ENGINE_KL = 0.2  # maximum KL between the engine's log-probs and the learner's for the same weights
@@ -79,6 +85,11 @@ def reinforcement_step(
     learner.optimizer.set_lr(metrics["lr"], algorithm.value_lr, algorithm.critic_lr, ignore_small_gradients=True)
     entropy_coef = limits.entropy_coef(entropy) * adaptive.entropy_scale
     metrics["entropy_coef"] = entropy_coef
+    factor = adaptive.failed_factor(success, limits)
+    if entropy_coef and factor > 1:
+        metrics["entropy_coef_failed"] = entropy_coef * factor
+        assign_entropy_weights(samples, [1.0 if trajectory.success else factor for trajectory in trajectories])
+        columns |= {"entropy_weights"}
     rng = Random(child_seed(config.run.seed, "minibatches", step))
     updates: list[dict[str, float]] = []
     parts = config.optimizer.minibatches
@@ -175,6 +186,7 @@ def policy_gradients(
             weights=batch.column("weights"),
             ref_logprobs=batch.column("ref_logprobs"),
             entropy=scores.entropy,
+            entropy_weights=batch.column("entropy_weights"),
             lengths=batch.lengths,
             ratio_ids=batch.ratio_ids(algorithm.ratio_level),
         )

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from palestra.algorithms.registry import options_of
+
 Row = dict[str, Any]  # result of a run in a data file
+
+# Defaults of the first runs that have changed since: all runs that are compared have the same value.
+EARLIER: dict[str, Any] = {"entropy_failed": 1.0}
 
 # Settings for a small pretrained model, as in recipes/gpu/smollm2_guess_the_number.toml: it rarely writes a valid
 # action and learns the format from a scripted player's episodes. The rates are those that models with at most 135M
@@ -31,6 +36,11 @@ class Run:
     evaluations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> flags for `palestra eval`
     start: Run | None = None  # run whose model is trained further
     start_step: int | None = None  # number of its checkpoint (0: after the warm start); None: its last model
+
+    def __post_init__(self) -> None:
+        options = options_of(self.settings.get("algorithm", "rebn"))
+        earlier = {name: number for name, number in EARLIER.items() if name in options}
+        object.__setattr__(self, "settings", {**earlier, **self.settings})
 
     @property
     def model(self) -> str:

@@ -205,7 +205,12 @@ def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse
         "--store", action="store_true", help="Store the trajectories of every step, for `make release-checkpoints`."
     )
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings; such runs are not in the tables."
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="Other settings; such runs are not in the tables.",
     )
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "papers", help="Folder for the runs.")

@@ -31,7 +31,7 @@ def digest(settings: Mapping[str, Any]) -> str:
     tables["sampling"].pop("rollout_workers")
     tables["sampling"]["kv_cache_gb"] = 0.0  # the default; other values depend on the machine
     for (table, name), earlier in ADDED.items():
-        if tables[table][name] == earlier:
+        if name in tables[table] and tables[table][name] == earlier:
             del tables[table][name]
     return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -11,7 +11,16 @@ from torch import Tensor
 from palestra.algorithms.losses import LossInputs
 
 torch.set_num_threads(1)  # the tensors are tiny
-NAMES = ("logprobs", "old_logprobs", "advantages", "proximal_logprobs", "weights", "ref_logprobs", "entropy")
+NAMES = (
+    "logprobs",
+    "old_logprobs",
+    "advantages",
+    "proximal_logprobs",
+    "weights",
+    "ref_logprobs",
+    "entropy",
+    "entropy_weights",
+)
 
 
 def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
@@ -35,6 +44,7 @@ def batch(seed: int, *, rows: int = 4, width: int = 7) -> LossInputs:
         weights=2 * torch.rand(rows, width, generator=rng, dtype=torch.float64),
         ref_logprobs=logprobs(),
         entropy=logprobs().neg().requires_grad_(),
+        entropy_weights=1 + torch.rand(rows, width, generator=rng, dtype=torch.float64),
         ratio_ids=2 * torch.arange(rows)[:, None] + (torch.arange(width) >= width // 2),  # two turns per row
     )
 

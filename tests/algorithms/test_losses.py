@@ -43,6 +43,7 @@ OPTIONS = {
     "k2": LossOptions(kl_coef=0.3, kl_estimator="k2", aggregate="sequence"),
     "k3": LossOptions(kl_coef=0.3),
     "entropy": LossOptions(entropy_coef=0.2, aggregate="constant"),
+    "weighted entropy": LossOptions(entropy_coef=0.2, aggregate="sequence"),
     "corrected": LossOptions(),
     "corrected gspo": LossOptions(clip_low=0.1, clip_high=0.15),
     "corrected cispo": LossOptions(objective="cispo", clip_high=0.4, kl_coef=0.1, entropy_coef=0.1),
@@ -51,6 +52,7 @@ OPTIONS = {
 
 def inputs_for(name: str, seed: int) -> LossInputs:
     unused = [] if name.startswith("corrected") else ["proximal_logprobs", "weights"]
+    unused += [] if name.startswith("weighted") else ["entropy_weights"]
     return without(batch(seed), *unused, *([] if "gspo" in name else ["ratio_ids"]))
 
 
@@ -91,7 +93,7 @@ def in_loops(inputs: LossInputs, options: LossOptions) -> float:
             number = -at.get("weights", 1.0) * gain
             d = now - at["ref_logprobs"]
             number += options.kl_coef * {"k1": d, "k2": d * d / 2, "k3": exp(-d) - 1 + d}[options.kl_estimator]
-            number -= options.entropy_coef * at["entropy"]
+            number -= options.entropy_coef * at["entropy"] * at.get("entropy_weights", 1.0)
             by = {"token": tokens, "sequence": sum(row) * sequences, "constant": 11.0 * sequences}[options.aggregate]
             total += number / by
     return total

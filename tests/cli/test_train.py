@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from palestra.algorithms import algorithm_names, get_algorithm
 from palestra.algorithms.options import flat_name
 from palestra.cli import main
+from palestra.folders import MANIFEST, write_manifest
+from palestra.training import checkpoint
 from palestra.training.recipe import FLAT, from_mapping
 from palestra.training.reporting.metrics import read
 from palestra.training.sections import SECTIONS
@@ -260,6 +263,29 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
         json.loads(Path("runs/r/run.json").read_text())["config"]["optimizer"]["lr"]
         == from_mapping({"env": GAME}).optimizer.lr
     )
+
+
+def test_a_run_of_an_earlier_version_keeps_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *TINY, "--steps", "1", "--out", "run", "--quiet"]) == 0
+
+    def forget(settings: dict[str, Any]) -> dict[str, Any]:
+        assert settings["algorithm"].pop("entropy_failed") == 10.0
+        return settings
+
+    saved = json.loads(Path("run/run.json").read_text())
+    Path("run/run.json").write_text(json.dumps({**saved, "config": forget(saved["config"])}))
+    for folder in checkpoint.checkpoints(Path("run")):
+        state = torch.load(folder / checkpoint.STATE)
+        torch.save({**state, "config": json.dumps(forget(json.loads(state["config"])))}, folder / checkpoint.STATE)
+        (folder / MANIFEST).unlink()
+        write_manifest(folder)
+
+    assert main(["train", "--out", "run", "--resume", "--steps", "2", "--quiet"]) == 0
+    assert read(Path("run/metrics.jsonl"))[-1]["step"] == 1
+    assert checkpoint.saved_config(checkpoint.checkpoints(Path("run"))[-1])["algorithm"]["entropy_failed"] == 1.0
+    capsys.readouterr()
+    assert main(["train", *TINY, "--steps", "3", "--out", "run", "--quiet"]) == 2
+    assert "algorithm.entropy_failed: 1.0 -> 10.0\n" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:

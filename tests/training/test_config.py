@@ -27,6 +27,7 @@ UNTRAINED: dict[str, Any] = {
     "kl_backtrack": 0.06,
     "entropy": 0.01,
     "entropy_floor": 0.3,
+    "entropy_failed": 10.0,
     "cut_penalty": 0.1,
     "is_correction": "stale",
 }  # defaults for untrained models

@@ -239,6 +239,46 @@ def test_a_step_of_a_deterministic_policy_is_limited_more_if_all_episodes_succee
     assert step(success=True)["backtracked"] == 1
 
 
+def test_the_entropy_bonus_of_failed_episodes_grows_as_they_become_rare() -> None:
+    state = AdaptiveState(rate=1.0)
+    config = PolicyGradientConfig(entropy_failed=10.0)
+    assert state.failed_factor(0.0, config) == 1.0
+    assert state.failed_factor(0.75, config) == pytest.approx(4.0)
+    assert state.failed_factor(0.98, config) == 10.0
+    assert state.failed_factor(1.0, config) == 10.0
+    assert state.failed_factor(0.98, PolicyGradientConfig()) == 1.0
+    state.entropy_scale = 4.0
+    assert state.failed_factor(0.98, config) == pytest.approx(2.5), "together, both factors are at most 10"
+    state.entropy_scale = MAX_ENTROPY_SCALE
+    assert state.failed_factor(0.98, config) == 1.0
+
+
+def test_only_failed_episodes_have_a_larger_entropy_bonus() -> None:
+    trajectories = [replace(t, success=i > 1) for i, t in enumerate(batch(5, 8))]
+
+    def bonus(**options: Any) -> tuple[dict[str, float], float, float]:
+        """Return a step's metrics, its entropy bonus, and the share of failed episodes in the mean entropy."""
+        learner = learner_of(entropy=0.5, **options)
+        (micro,) = learner.micro_batches(to_batch(trajectories))
+        with torch.no_grad():
+            entropy = learner.policy.score(micro, entropy=True).entropy
+        assert entropy is not None
+        failed, tokens = 0.0, 0
+        for sample, row in zip(micro.samples, micro.read(entropy), strict=True):
+            tokens += sample.sampled
+            if not trajectories[sample.episode].success:
+                failed += sum(number for number, sampled in zip(row, sample.mask, strict=True) if sampled)
+        metrics = reinforcement_step(learner, trajectories, 0)
+        return metrics, metrics["policy_loss"] - metrics["loss"], failed / tokens
+
+    equal, plain, failed = bonus(entropy_failed=1.0)
+    assert "entropy_coef_failed" not in equal
+    assert plain == pytest.approx(0.5 * equal["entropy"], rel=1e-5)
+    weighted, larger, _ = bonus(entropy_failed=10.0)
+    assert weighted["entropy_coef_failed"] == pytest.approx(2.0), "two of eight episodes failed"
+    assert larger == pytest.approx(plain + 0.5 * 3 * failed, rel=1e-5)
+
+
 def test_the_entropy_bonus_grows_while_the_entropy_is_too_low_for_the_success_rate() -> None:
     state = AdaptiveState(rate=1.0)
     config = PolicyGradientConfig(entropy_floor=0.3)

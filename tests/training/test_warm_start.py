@@ -24,7 +24,7 @@ from palestra.training.recipe import from_mapping
 from palestra.training.reporting.metrics import Metrics, read
 from palestra.training.reporting.report import page
 from palestra.training.reporting.run_folder import read_run
-from palestra.training.resume import ADDED, changed_settings
+from palestra.training.resume import ADDED, changed_settings, with_added
 from palestra.training.step import clone_samples
 from palestra.training.trainer_selection import run_trainer
 from palestra.training.warm_start import MAX_WEIGHT, action_weights, rewarded, warm_start
@@ -158,10 +158,12 @@ def test_a_run_that_was_killed_in_the_warm_start_keeps_no_rows(tmp_path: Path) -
 
 def test_a_run_without_newer_options_can_be_resumed_unless_they_are_changed() -> None:
     tables = config_of().to_dict()
-    newer = {key for _, key in ADDED}
-    saved = {**tables, "warm_start": {k: v for k, v in tables["warm_start"].items() if k not in newer}}
+    tables["algorithm"]["entropy_failed"] = 1.0
+    older = {name: {k: v for k, v in table.items() if (name, k) not in ADDED} for name, table in tables.items()}
+    saved = with_added(older)
     assert changed_settings(saved, tables) == []
-    options = {"warm_ignore_small_gradients": True, "warm_observation_weight": 0.5}
+    assert changed_settings(saved, config_of(entropy_failed=10.0).to_dict()) == [("algorithm", "entropy_failed")]
+    options = {"warm_ignore_small_gradients": True, "warm_observation_weight": 0.5, "entropy_failed": 1.0}
     changed = config_of(**options, warm_player="expert", warm_rounds=2, warm_own_actions=0.3).to_dict()
     assert changed_settings(saved, changed) == [
         ("warm_start", "batch"),  # depends on the number of rounds

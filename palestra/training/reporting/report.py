@@ -99,6 +99,7 @@ _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("Tokens per reply", "tokens_per_reply", "{:g}".format),
     ("Entropy", "entropy", "{:g}".format),
     ("Entropy bonus", "entropy_coef", "{:g}".format),
+    ("Entropy bonus, failed episodes", "entropy_coef_failed", "{:.3g}".format),
     ("Learning rate", "lr", "{:g}".format),
     ("KL of the step", "step_kl", "{:g}".format),
     ("KL to the reference", "kl", "{:g}".format),

@@ -37,6 +37,7 @@ const NAMES = {
   staleness_mean: "Mean staleness",
   staleness_max: "Largest staleness",
   entropy_coef: "Entropy coefficient",
+  entropy_coef_failed: "Entropy coefficient, failed episodes",
   lr: "Learning rate",
   level: "Level",
   horizon: "Horizon",
