@@ -30,6 +30,7 @@ RESULTS = HERE / "results" / "stability.jsonl"
 PAGE = DOCS / "experiments.md"
 RUNS_PAGE = DOCS / "stability-runs.md"
 SEEDS = (101, 102, 103, 104, 105)
+EARLIER = "same entropy bonus"  # label of the runs with the previous defaults, which had --entropy-failed 1
 GOAL = 0.9  # success rate at the end that every run should have
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
 RANDOM_RECIPES = {"max_turns": 20, "random_recipes": 0.5}
@@ -49,6 +50,12 @@ TEXTCRAFT_PRETRAINED: dict[str, Any] = {
 GAMES: dict[str, dict[str, Any]] = {
     "demo": {"env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "steps": 100, "target": 0.97},
     "guess": {"env": "game:GuessTheNumber-v0-hard", "env_kwargs": PARTIAL, "steps": 400, "target": 0.94},
+    "guess_interval": {
+        "env": "game:GuessTheNumber-v0-hard",
+        "env_kwargs": {**PARTIAL, "progress_by": "interval"},
+        "steps": 400,
+        "target": 0.94,
+    },
     "mastermind": {"env": "game:Mastermind-v0-easy", "env_kwargs": PARTIAL, "steps": 400, "target": 0.9},
     "mastermind_consistent": {
         "env": "game:Mastermind-v0-easy",
@@ -57,7 +64,7 @@ GAMES: dict[str, dict[str, Any]] = {
         "target": 0.9,
     },
     "sudoku": {"env": "game:Sudoku-v0-easy", "env_kwargs": {"partial_credit": True}, "steps": 200, "target": 0.9},
-    "hanoi": {"env": "game:TowerofHanoi-v0-easy", "steps": 100, "target": 0.9},
+    "hanoi": {"env": "game:TowerofHanoi-v0-easy", "steps": 100, "target": 0.94},
     "babyai": {"env": "babyai:GoToLocalS8N7-v0", "steps": 100, "target": 0.94},
     "textcraft": {
         "env": "textcraft:Depth2-v0",
@@ -74,6 +81,7 @@ GAMES: dict[str, dict[str, Any]] = {
 # Rewards before success, and whether observations state them; partial credit is computed from the solution.
 CREDIT = {
     "guess": ("distance to the hidden number", "hidden state"),
+    "guess_interval": ("halvings of the interval", "observed"),
     "mastermind": ("digits in place", "observed"),
     "mastermind_consistent": ("guesses that agree with all feedback", "observed"),
     "sudoku": ("correct cells", "determined by the clues"),
@@ -194,6 +202,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line per game: the runs with the current defaults and the seeds in `SEEDS`.
 
+    A game that has not been run with the current defaults has the runs with the previous ones, and their label.
     If a seed was run again, because its first run was stopped, failed or had another target, one run counts: a finished
     run before a stopped one and that before a failed one, then the one with the current target, then the one with the
     current settings of the environment, then the longest one.
@@ -209,7 +218,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     lines = [f"| game | {' | '.join(titles)} | target not reached: best, at step |", "|---" * (len(titles) + 2) + "|"]
     for game in GAMES:
-        runs = [r for r in rows if r["label"] == "defaults" and r["game"] == game and r["seed"] in SEEDS]
+        every = [r for r in rows if r["game"] == game and r["seed"] in SEEDS]
+        label = "defaults" if any(r["label"] == "defaults" for r in every) else EARLIER
+        runs = [r for r in every if r["label"] == label]
         target = GAMES[game]["target"]
         runs.sort(
             key=lambda r: (
@@ -226,7 +237,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         later = [s for r in reached for step, s in r["success"] if step > r["reached"]]
         finals = [r["final"] for r in longest.values() if r["final"] is not None]
         cells = [
-            game,
+            f"{game} ({label})" if runs and label == EARLIER else game,
             CREDIT[game][1] if game in CREDIT else "none",
             f"{sum(final >= GOAL for final in finals)} of {len(longest)}" if longest else "not run yet",
             f"{len(reached)} of {len(longest)}" if longest else "",
@@ -292,7 +303,9 @@ def main() -> None:
         "--further", type=int, default=0, help="Steps to train after the target is reached (default: 0)."
     )
     add_gpu_flags(parser, workers=2)
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="Other settings, for variants.")
+    parser.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="Other settings, for variants."
+    )
     parser.add_argument("--label", default="defaults", help="Name of the variant in the results (default: defaults).")
     parser.add_argument("--hardware", default="CPU", help="Description of the hardware for the results.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "stability", help="Folder for the runs.")

@@ -162,6 +162,10 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
     (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
     assert line.startswith("| guess | hidden state | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |")
     assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
+    earlier = [{**run, "label": stability.EARLIER, "final": 0.5} for run in runs]
+    assert line in stability.summary(earlier + runs).splitlines(), "only runs with the current defaults count"
+    (line,) = [line for line in stability.summary(earlier).splitlines() if line.startswith("| guess (")]
+    assert line.startswith("| guess (same entropy bonus) | hidden state | 0 of 4 |")
 
 
 def test_times_of_different_machines_are_in_different_tables() -> None:
