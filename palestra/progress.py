@@ -80,3 +80,10 @@ def counted(items: Iterable[T], phase: Phase, *, every: int = 1000) -> Iterator[
         if number % every == 0:
             phase.update(number)
         yield item
+
+
+def clock(seconds: float) -> str:
+    """Format seconds as M:SS, or as H:MM:SS from one hour on."""
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole // 60 % 60
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

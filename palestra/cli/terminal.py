@@ -1,4 +1,4 @@
-"""Show the phases of a command in a terminal: with rich if it is installed, otherwise as one line per phase."""
+"""Show the phases of a command in a terminal: with rich if it is installed, otherwise as lines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import count
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, TextIO
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from palestra import progress
+from palestra.progress import clock
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+LINE_SECONDS = 60.0  # time between two lines about a phase
 
 
 @contextmanager
@@ -76,22 +82,64 @@ def fitted(text: str, *, indent: int | None = None, stream: TextIO | None = None
     return "\n".join(lines)
 
 
+@dataclass(slots=True)
+class _Running:
+    """A phase that is printed as lines."""
+
+    name: str
+    detail: str  # replaces the text in other displays, such as a success rate
+    total: int | None
+    begun: float
+    printed: float
+
+    def text(self, done: int, now: float) -> str:
+        used = now - self.begun
+        parts = [f"{done:,}", *([self.detail] if self.detail else []), clock(used)]
+        if self.total:
+            parts[0] += f" of {self.total:,} ({done / self.total:.0%})"
+            if 0 < done <= self.total:
+                parts.append(f"about {clock(used / done * (self.total - done))} left")
+        return f"{self.name}: {', '.join(parts)}"
+
+
 class Lines:
-    """Prints one line when a phase begins. With `once`, a phase that repeats in every step is printed only once."""
+    """Prints a line when a phase begins, and one per minute while it counts its units.
 
-    def __init__(self, stream: TextIO, *, once: bool = False) -> None:
+    With `begin`, only some beginnings are printed: with "first", those of phases that have not run before, since many
+    repeat in every step; with "none", none.
+    """
+
+    def __init__(self, stream: TextIO, *, begin: Literal["all", "first", "none"] = "all") -> None:
         self._stream = stream
-        self._once = once
-        self._printed: set[str] = set()
+        self._begin = begin
+        self._begun: set[str] = set()
+        self._running: dict[int, _Running] = {}
+        self._keys = count()
 
-    def begin(self, text: str, total: int | None) -> None:  # noqa: ARG002  # as in Display
-        if not (self._once and text in self._printed):
-            self._printed.add(text)
-            self._stream.write(f"{text} ...\n")
-            self._stream.flush()
+    def begin(self, text: str, total: int | None) -> int:
+        if self._begin == "all" or (self._begin == "first" and text not in self._begun):
+            self._begun.add(text)
+            self._print(f"{text} ...")
+        key, now = next(self._keys), monotonic()
+        self._running[key] = _Running(text, "", total, now, now)
+        return key
 
-    def update(self, key: None, done: int, text: str | None) -> None: ...
-    def end(self, key: None) -> None: ...
+    def update(self, key: int, done: int, text: str | None) -> None:
+        running = self._running.get(key)
+        if running is None:
+            return
+        running.detail = text or running.detail
+        now = monotonic()
+        if now - running.printed >= LINE_SECONDS:
+            running.printed = now
+            self._print(running.text(done, now))
+
+    def end(self, key: int) -> None:
+        self._running.pop(key, None)
+
+    def _print(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
 
 
 class Bars:

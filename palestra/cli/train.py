@@ -348,11 +348,13 @@ def _view(args: argparse.Namespace, config: TrainConfig) -> console.View:
 
 
 def _phases_shown(view: console.View) -> AbstractContextManager[None]:
-    """Show the phases of a step in the live block, or as lines if there is one line per step in a terminal."""
+    """Show the phases of a step in the live block, or else as lines if they take minutes, as in a log file."""
     if isinstance(view, console.Live):
         return displayed(view)
-    if isinstance(view, console.Lines) and sys.stdout.isatty():
-        return displayed(terminal.Lines(sys.stdout, once=True))
+    if isinstance(view, console.Lines):
+        return displayed(terminal.Lines(sys.stdout, begin="first" if sys.stdout.isatty() else "none"))
+    if isinstance(view, console.JsonLines):
+        return displayed(terminal.Lines(sys.stderr, begin="none"))
     return nullcontext()
 
 

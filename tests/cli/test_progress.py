@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import re
@@ -12,12 +13,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from palestra.cli import main
-from palestra.cli.terminal import Bars
-from palestra.progress import displayed, phase
+from palestra.cli import main, terminal
+from palestra.cli.terminal import Bars, Lines
+from palestra.progress import clock, displayed, phase
 
 GUESS = "game:GuessTheNumber-v0-easy"
 SLOW_ENV = """
@@ -104,6 +106,50 @@ def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
     assert "1/4" in text
     assert "waiting" in text
     assert text.rstrip().endswith("\x1b[2K\x1b[?25h")  # the lines are erased, and the cursor is visible
+
+
+def lines_of(begin: Literal["all", "first", "none"], units: int, *details: str) -> list[str]:
+    out = io.StringIO()
+    with displayed(Lines(out, begin=begin)):
+        for _ in range(2):
+            with phase("reading files", 4) as shown:
+                for done in range(1, units + 1):
+                    shown.update(done, *details)
+            with phase("waiting"):
+                pass
+    return out.getvalue().splitlines()
+
+
+def test_lines_state_the_progress_of_phases_that_take_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines_of("all", 4) == 2 * ["reading files ...", "waiting ..."]
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
+    assert lines_of("first", 0) == ["reading files ...", "waiting ..."]
+    first = "reading files: 1 of 4 (25%), 5 solved, 0:00, about 0:00 left"
+    assert lines_of("none", 1, "5 solved") == 2 * [first]
+
+
+def test_a_training_log_states_the_progress_of_every_long_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "LINE_SECONDS", 0.0)
+    run = ["train", "--env", GUESS, "--warm-start", "32", "--warm-batch", "16", "--warm-epochs", "1", "--episodes", "4"]
+    run += ["--steps", "1", "--eval-episodes", "4", "--no-store"]
+    assert main([*run, "--json", "--out", str(tmp_path / "run")]) == 0
+    done = capsys.readouterr()
+    assert [json.loads(line).get("step") for line in done.out.splitlines()] == [-1, 0, None]
+    lines = re.sub(r", \d:\d\d, about \d:\d\d left", "", done.err).splitlines()
+    for line in (
+        "warm start: playing episodes: 32 of 32 (100%)",
+        "warm start: learning: 1 of 2 (50%)",
+        "sampling: 4 of 4 (100%)",
+        "evaluating: 4 of 4 (100%)",
+    ):
+        assert line in lines
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
+def test_durations_are_formatted(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
 
 
 def test_every_verb_is_named_in_the_terminal_while_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ import re
 import shutil
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,11 +115,6 @@ def test_the_remaining_time_is_unknown_at_the_start_and_zero_at_the_end() -> Non
     assert console.seconds_left(ROWS[:1], 20) is None
     assert console.seconds_left(ROWS, 10) == 0
     assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-2]
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3661, "1:01:01")])
-def test_durations_are_formatted(seconds: float, text: str) -> None:
-    assert console.clock(seconds) == text
 
 
 def screen(written: str, width: int = 200) -> list[str]:

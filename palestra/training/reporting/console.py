@@ -11,6 +11,7 @@ from itertools import count
 from time import monotonic
 from typing import Any, Protocol, TextIO
 
+from palestra.progress import clock
 from palestra.training.config_values import parse_weight
 from palestra.training.reporting.metrics import sparkline
 
@@ -226,13 +227,6 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
     share = len(evaluations) / len(trained)
     evaluating = share * sum(evaluations) / len(evaluations) if evaluations else 0.0
     return rest * (sum(recent) / len(recent) + evaluating)
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as M:SS, or as H:MM:SS from one hour on."""
-    whole = round(seconds)
-    hours, minutes = whole // 3600, whole // 60 % 60
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
 
 
 # Label, metric name and number format.

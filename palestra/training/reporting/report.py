@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from palestra.algorithms.registry import algorithm_names, get_algorithm
 from palestra.optional import require
 from palestra.options import BySize, flat_name
+from palestra.progress import clock
 from palestra.reports import html
 from palestra.reports.svg import Chart, Point, Series, draw, thinned
 from palestra.training.config_values import auto_value
 from palestra.training.recipe import DEFAULT_ALGORITHM
-from palestra.training.reporting.console import clock, describe_tasks
+from palestra.training.reporting.console import describe_tasks
 from palestra.training.reporting.run_folder import Row, RunRecord, read_run, sample_episodes
 from palestra.training.sections import SECTIONS
 from palestra.training.warm_start_section import WarmStartConfig
