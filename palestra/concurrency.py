@@ -24,9 +24,10 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """
     try:
         asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(_with_daemon_threads(coroutine))
-    return _run_in_thread(coroutine)
+        nested = True
+    except RuntimeError:  # the coroutine is not run here, or tracebacks of its errors would contain this one
+        nested = False
+    return _run_in_thread(coroutine) if nested else asyncio.run(_with_daemon_threads(coroutine))
 
 
 async def _with_daemon_threads(coroutine: Coroutine[Any, Any, T]) -> T:

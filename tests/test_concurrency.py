@@ -38,8 +38,9 @@ def test_returns_the_result_with_and_without_a_running_loop() -> None:
 
 
 def test_raises_the_coroutines_exception_with_and_without_a_running_loop() -> None:
-    with pytest.raises(LookupError, match="inside"):
+    with pytest.raises(LookupError, match="inside") as caught:
         run_sync(fail())
+    assert caught.value.__context__ is None  # the traceback shows no other error
     with pytest.raises(LookupError, match="inside"):
         in_a_loop(lambda: run_sync(fail()))
 
