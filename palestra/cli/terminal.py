@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_SECONDS = 60.0  # time between two lines about a phase
+ESTIMATED_FROM = (
+    0.1  # finished fraction from which a line states the time left; episodes that run side by side end late
+)
 
 
 @contextmanager
@@ -97,7 +100,7 @@ class _Running:
         parts = [f"{done:,}", *([self.detail] if self.detail else []), clock(used)]
         if self.total:
             parts[0] += f" of {self.total:,} ({done / self.total:.0%})"
-            if 0 < done <= self.total:
+            if ESTIMATED_FROM <= done / self.total <= 1:
                 parts.append(f"about {clock(used / done * (self.total - done))} left")
         return f"{self.name}: {', '.join(parts)}"
 

@@ -309,7 +309,7 @@ def _print_plan(config: TrainConfig) -> None:
             for name, value in values.items():
                 print(f"# {name} is chosen by the run" if value is None else f"{name} = {_toml(value)}")
             print()
-    print("\n".join(plan.lines(config.run.steps)))
+    print("\n".join(plan.lines()))
     print(f"folder: {config.folder}")
 
 

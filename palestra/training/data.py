@@ -18,6 +18,7 @@ from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
 
 Example: TypeAlias = Trajectory | Pair
+EVALUATION = "episodes.jsonl"  # file with the episodes of an evaluation
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 
 
@@ -45,7 +46,7 @@ def find(places: Iterable[str]) -> list[Path]:
             files = [path]
         elif path.is_dir():
             folder = path / "trajectories" if (path / "run.json").exists() else path
-            files = _files(folder.rglob("*"))
+            files = _files(folder.rglob("*")) or _evaluation(path / EVALUATION)
         else:
             files = _files(f for name in glob(place, recursive=True) for f in _within(Path(name)))  # noqa: PTH207  # Path.glob rejects absolute paths
         if not files:
@@ -109,6 +110,19 @@ def check_unchanged(saved_digest: str | None, examples: Sequence[Example], confi
             f"the trajectories in {', '.join(config.algorithm.config.data)} have changed since the run in "
             f"{config.folder} started. Choose another --out, or start over with --overwrite"
         )
+
+
+def _evaluation(file: Path) -> list[Path]:
+    """Return the file with an evaluation's episodes if it exists and their tasks are not held out."""
+    first = next(iter(read(file)), None) if file.exists() else None
+    if first is None:
+        return []
+    if first.kwargs.get("split") != "train":
+        raise BadValue(
+            f"--data {file.parent}: this is an evaluation, whose tasks are held out from training. Evaluate with --set "
+            f"split=train if {first.env_id} has splits, or use --data {file} to train on these episodes all the same"
+        )
+    return [file]
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:

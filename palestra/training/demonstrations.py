@@ -13,9 +13,11 @@ from palestra.conformance.rates import Player, next_action
 from palestra.core import Env
 from palestra.engines.base import Completion, Engine, Sampling
 from palestra.engines.scripted import ScriptedEngine
+from palestra.rollout import RolloutResult
 from palestra.rollout.samples import TrainingSample, to_samples
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
+from palestra.training.failures import check_finished
 from palestra.types import Action, Observation
 
 SCRIPTED = -1  # version of the weights in calls that no model answered
@@ -131,6 +133,13 @@ class _MixedEngine(Engine):
     def forget(self, conversation: Hashable) -> None:
         self._scripted.forget(conversation)
         self._model.forget(conversation)
+
+
+def check_demonstrations(result: RolloutResult, player: Player) -> None:
+    """Raise an error that names the fix if the scripted player finished no episode or the rollout stopped early."""
+    method = "expert_action" if player == "expert" else "sample_random_action"
+    hint = f". Check {method} of the environment, or use --warm-start 0"
+    check_finished(result, f"the {player} player of the warm start", hint=hint)
 
 
 def imitated_turns(trajectory: Trajectory) -> list[float]:

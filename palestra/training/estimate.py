@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from palestra.algorithms.base import PolicyGradient
 from palestra.engines.default_model import count_parameters, default_model, default_tokenizer
+from palestra.engines.local.loading import context_length
 from palestra.engines.local.scheduler_selection import default_cache_bytes
 from palestra.engines.model_folders import model_folder
 from palestra.errors import BadValue
 from palestra.machine import main_memory
 from palestra.optional import require
-from palestra.registry import EnvFactory
-from palestra.training import packed_decoder
+from palestra.training import data, packed_decoder
 from palestra.training.config import TrainConfig
+from palestra.training.cpu_threads import cpu_threads, threads
+from palestra.training.episode_lengths import EpisodeLengths, played_lengths, stored_lengths
 from palestra.training.fused_ops import MIN_COMPILED_PARAMETERS
 from palestra.training.memory import stored_per_token
 from palestra.training.policy import weight_dtype
 from palestra.training.update_memory import Parts, UpdateSizes, update_memory
-from palestra.types import text_of
 
 EFFICIENCY = 0.3  # assumed speed of training and sampling, relative to a large matrix product
 PROBE_SECONDS = 0.2
-USED_TOKENS = 0.5  # assumed fraction of the maximum number of tokens that episodes use
-TURN_TOKENS = 24  # assumed number of tokens that the observation and the chat template add per turn
-SCRIPTED_TOKENS = 12  # assumed number of tokens in a scripted player's action
+USED = 0.5  # assumed fraction of the maximum reply that a pretrained model uses
 LESS_MEMORY = "lower --token-budget, or add --gradient-checkpointing on, --lora-rank 16 or --offload-optimizer"
 
 
@@ -43,22 +42,21 @@ class Estimate:
     learning: Parts  # during an update
     sampling: Parts  # during rollouts; empty if another process samples
     memory: int  # total memory of the GPU, or the main memory
-    prompt_tokens: int
-    turns: int
+    lengths: EpisodeLengths
     sampled_tokens: int  # maximum per step
     trained_tokens: int  # maximum per step
+    steps: int
     step_seconds: float
     warm_episodes: int  # number of episodes in the warm start
     warm_seconds: float
 
-    def lines(self, steps: int) -> list[str]:
+    def lines(self) -> list[str]:
         """Return the estimate as lines of text."""
         phases = {"in an update": self.learning, "while sampling": self.sampling}
         trained = "all are trained" if self.trainable == self.parameters else f"{self.trainable:,} are trained"
-        most = f"{self.sampled_tokens:,} sampled and {self.trained_tokens:,} trained tokens"
-        times = f"{_duration(self.step_seconds)} per step"
-        if steps:  # otherwise the number of steps depends on the data
-            times = f"{times}, {_duration(steps * self.step_seconds)} for {steps} steps"
+        sampled = f"{self.sampled_tokens:,} sampled and " if self.sampled_tokens else ""
+        all_steps = f"{_duration(self.steps * self.step_seconds)} for {self.steps:,} steps"
+        times = f"{_duration(self.step_seconds)} per step, {all_steps}"
         if self.warm_episodes:
             times = f"{_duration(self.warm_seconds)} for the warm start ({self.warm_episodes:,} episodes), {times}"
         return [
@@ -69,10 +67,18 @@ class Estimate:
                 if parts
             ),
             *([f"the memory is not enough for one process: {LESS_MEMORY}"] if self.needed_memory > self.memory else []),
-            f"episodes: prompts of about {self.prompt_tokens:,} tokens, at most {self.turns} turns",
-            f"tokens per step: at most {most}",
+            f"episodes: prompts of up to {self.lengths.prompt:,} tokens, at most {self.lengths.limit} turns",
+            *([f"measured: {self._measured()}"] if self.lengths.source else []),
+            f"tokens per step: at most {sampled}{self.trained_tokens:,} trained tokens",
             f"time: roughly {times}, without environments and evaluations",
         ]
+
+    def _measured(self) -> str:
+        """Describe the episodes on which the estimate is based."""
+        one = self.lengths
+        env = _duration(one.env_seconds) if one.env_seconds >= 0.01 else "less than 0.01 s"
+        means = f"{one.turns:.3g} turns, {one.tokens:,.0f} tokens and {env} in the environment"
+        return f"{one.source} had {means} on average"
 
     @property
     def needed_memory(self) -> int:
@@ -90,44 +96,76 @@ def estimate(config: TrainConfig) -> Estimate:
     model, tokenizer = _empty_model(config, dtype)
     parameters = count_parameters(model)
     trainable = _adapter_size(model, config) if config.model.lora_rank else parameters
+    fixed_reply = config.sampling.max_tokens or config.model.trained
     config = config.with_max_tokens(tokenizer)
 
-    prompt, turns = _episode(config, tokenizer)
-    episodes = config.sampling.episodes
-    sampled = episodes * turns * config.sampling.max_tokens
-    length = prompt + turns * (config.sampling.max_tokens + TURN_TOKENS)
-    trained = episodes * length * config.optimizer.epochs
-    work = 2 * parameters * (sampled + episodes * length) + 6 * parameters * trained
-    speed = EFFICIENCY * _speed(device, dtype)
-    plays = config.algorithm.trainer in ("online", "evolution")  # the other algorithms have no warm start
-    warm_episodes = config.warm_start.count(trained=config.model.trained) if plays else 0
-    warm_work = _warm_start_work(config, warm_episodes, parameters, prompt, turns)
+    window = context_length(model, None)
+    optimizer, sampling = config.optimizer, config.sampling
+    if config.algorithm.needs_env:
+        warm_episodes = config.warm_start.count(trained=config.model.trained)
+        lengths = played_lengths(config, tokenizer, required=warm_episodes > 0)
+        if warm_episodes and not fixed_reply:  # then the longest reply of the warm start is the limit
+            config = config.with_reply_length(lengths.longest_reply)
+            sampling = config.sampling
+        longest = lengths.longest(sampling.max_tokens)
+        longest = min(longest, window or longest)
+        own = lengths if warm_episodes and not config.model.trained else lengths.with_reply(USED * sampling.max_tokens)
+        step_passes = sampling.episodes * (1 + 3 * optimizer.epochs)
+        trained = sampling.episodes * optimizer.epochs * longest * (lengths.limit if lengths.shortened else 1)
+    else:
+        warm_episodes = 0
+        config, examples = _examples(config)
+        own = lengths = stored_lengths(config, examples, tokenizer, window)
+        longest = lengths.sample
+        # The reference model scores both episodes of a pair once.
+        each = 2 * 4 if config.algorithm.trainer == "preference" else 3
+        count = min(config.algorithm.config.batch, len(examples))
+        step_passes, trained = count * each, count * longest * (2 if each > 3 else 1)
+    with threads(cpu_threads(config.run.threads, parameters, device)):
+        speed = EFFICIENCY * _speed(device, dtype)
     device_memory = torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None
-    learning, sampling = run_memory(config, model, trainable, length, device_memory)
+    while_learning, while_sampling = run_memory(config, model, trainable, longest, device_memory)
     return Estimate(
         parameters=parameters,
         trainable=trainable,
         dtype=dtype_name,
         device=device,
-        learning=learning,
-        sampling=sampling,
+        learning=while_learning,
+        sampling=while_sampling if config.algorithm.needs_env else {},
         memory=device_memory or main_memory(),
-        prompt_tokens=prompt,
-        turns=turns,
-        sampled_tokens=sampled,
+        lengths=lengths,
+        sampled_tokens=sampling.episodes * lengths.limit * sampling.max_tokens if config.algorithm.needs_env else 0,
         trained_tokens=trained,
-        step_seconds=USED_TOKENS * work / speed,
+        steps=config.run.steps,
+        step_seconds=step_passes * _pass(model, parameters, own) / speed,
         warm_episodes=warm_episodes,
-        warm_seconds=warm_work / speed,
+        warm_seconds=_warm_start_passes(config, warm_episodes) * _pass(model, parameters, lengths) / speed,
     )
 
 
-def _warm_start_work(config: TrainConfig, episodes: int, parameters: int, prompt: int, turns: int) -> float:
-    """Return the number of floating-point operations in the warm start, in which the model may play some turns."""
+def _examples(config: TrainConfig) -> tuple[TrainConfig, list[data.Example]]:
+    """Return the examples of an offline run, and the config with its number of steps."""
+    algorithm: Any = config.algorithm
+    examples: list[data.Example] = algorithm.select(data.load(algorithm.config.data).trajectories)
+    return data.with_planned_steps(config, len(examples)), examples
+
+
+def _pass(model: Any, parameters: int, lengths: EpisodeLengths) -> float:
+    """Return the number of floating-point operations of the forward pass for an episode; a backward pass has two."""
+    text = model.config.get_text_config()
+    attention: int = 4 * text.num_hidden_layers * text.num_attention_heads * _head_size(text)
+    return 2 * parameters * lengths.tokens + attention * lengths.pairs
+
+
+def _head_size(text: Any) -> int:
+    return int(getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads)
+
+
+def _warm_start_passes(config: TrainConfig, episodes: int) -> float:
+    """Return the number of forward passes in the warm start, in which the model may play some turns."""
     options = config.warm_start
-    tokens = episodes * (prompt + USED_TOKENS * turns * (SCRIPTED_TOKENS + TURN_TOKENS))
     played = options.own_actions * (1 - 1 / options.rounds)
-    return parameters * tokens * (6 * options.epochs + 2 * played)
+    return episodes * (3 * options.epochs + played)
 
 
 def _empty_model(config: TrainConfig, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -154,22 +192,6 @@ def _adapter_size(model: Any, config: TrainConfig) -> int:
         and (name.rpartition(".")[2] in targets if targets else name != "lm_head")
     ]
     return sum(config.model.lora_rank * (linear.in_features + linear.out_features) for linear in linears)
-
-
-def _episode(config: TrainConfig, tokenizer: Any) -> tuple[int, int]:
-    """Return the length of the longest first prompt in tokens, and the maximum number of turns."""
-    prompt = turns = 0
-    horizon = next(reversed(config.env.schedule.stages), None)
-    for name in config.env.weights:
-        env = EnvFactory.of(name, kwargs=config.env.kwargs, wrappers=config.env.all_wrappers)()
-        try:
-            observation, info = env.reset(seed=config.run.seed)
-            limit = info.get("max_turns") or getattr(env, "max_turns", None) or 1
-        finally:
-            env.close()
-        prompt = max(prompt, len(tokenizer(text_of(observation))["input_ids"]) + TURN_TOKENS)
-        turns = max(turns, min(limit, horizon or limit))
-    return prompt, turns
 
 
 def run_memory(
@@ -207,18 +229,36 @@ def run_memory(
         recompute=config.model.gradient_checkpointing,
         offload=optimizer.offload and gpu_memory is not None,
     ).parts
+    others = _other_models(config, model, optimizer.offload and gpu_memory is not None)
+    learning.update(others)
     if sampling.engine != "local":
         return learning, {}
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * head * size
+    per_token = 2 * text.num_hidden_layers * text.num_key_value_heads * _head_size(text) * size
     rows = min(sampling.concurrency or sampling.episodes, sampling.episodes)
-    kept = {name: learning[name] for name in ("weights", "float32 copies", "optimizer")}
+    kept = {name: learning[name] for name in ("weights", "float32 copies", "optimizer", *others)}
     if sampling.asynchronous:  # the engine has its own copy of the weights and samples during updates
         kept["sampling copy"] = parameters * size
     limit = int(sampling.kv_cache_gb * 2**30)
     limit = limit or default_cache_bytes(None if gpu_memory is None else gpu_memory - sum(kept.values()))
     kept["KV cache"] = min(limit, per_token * length * rows)
     return ({**learning, **kept}, {}) if sampling.asynchronous else (learning, kept)
+
+
+def _other_models(config: TrainConfig, model: Any, offload: bool) -> Parts:
+    """Return the memory of the models besides the policy."""
+    algorithm, itemsize = config.algorithm, model.dtype.itemsize
+    models: Parts = {}
+    if algorithm.needs_reference:
+        models["reference model"] = itemsize * count_parameters(model)
+    if not isinstance(algorithm, PolicyGradient):
+        return models
+    if algorithm.needs_critic and algorithm.critic == "model":  # weights, gradients, AdamW's state and float32 copies
+        body = count_parameters(getattr(model, model.base_model_prefix))
+        models["critic"] = body * (itemsize + (itemsize if offload else 12 + (4 if itemsize < 4 else 0)))
+    if algorithm.teacher and "://" not in algorithm.teacher:
+        teacher = replace(config, model=replace(config.model, name=algorithm.teacher))
+        models["teacher"] = itemsize * count_parameters(_empty_model(teacher, model.dtype)[0])
+    return models
 
 
 def _speed(device: str, dtype: torch.dtype) -> float:

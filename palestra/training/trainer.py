@@ -21,7 +21,6 @@ from palestra.agents import ChatAgent
 from palestra.engines.default_model import count_parameters
 from palestra.errors import BadValue
 from palestra.folders import error_record, locked
-from palestra.machine import usable_cores
 from palestra.options import is_unset
 from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, Writer
@@ -29,6 +28,7 @@ from palestra.rollout.heap import frozen_heap
 from palestra.rollout.task_log import TaskLog, overlap
 from palestra.training import checkpoint
 from palestra.training.config import TrainConfig
+from palestra.training.cpu_threads import cpu_threads
 from palestra.training.critic import copy_policy_weights
 from palestra.training.distributed import connect, explained_disconnection, gather_result
 from palestra.training.episode_player import EpisodePlayer
@@ -45,8 +45,6 @@ from palestra.training.run_start import prepare_folder
 from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
-
-SMALL_MODEL = 1_000_000  # number of parameters below which one CPU thread is faster than several
 
 Log = Callable[[str], None]
 OnMetrics = Callable[[Sequence[Mapping[str, Any]]], None]  # called after each step with all rows so far
@@ -100,11 +98,7 @@ class Trainer(ABC):
             self.log(f"learning rate: at most {config.optimizer.lr:g}, for {parameters / 1e6:,.0f}M parameters")
         self._warnings = Warnings(config)
         self._causes = CauseLog()
-        if config.run.threads:
-            torch.set_num_threads(config.run.threads)
-        elif policy.device.type == "cpu":
-            cores = min(torch.get_num_threads(), usable_cores())  # torch does not know a container's quota
-            torch.set_num_threads(1 if parameters < SMALL_MODEL else cores)
+        torch.set_num_threads(cpu_threads(config.run.threads, parameters, policy.device.type))
         reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
         self._save_reply_length()

@@ -29,8 +29,13 @@ from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
 from palestra.seeding import child_seed
 from palestra.training.config import TrainConfig
-from palestra.training.demonstrations import SCRIPTED, Demonstrator, imitated_turns, samples_with_end
-from palestra.training.failures import check_finished
+from palestra.training.demonstrations import (
+    SCRIPTED,
+    Demonstrator,
+    check_demonstrations,
+    imitated_turns,
+    samples_with_end,
+)
 from palestra.training.learner import Learner
 from palestra.training.step import clone_samples
 
@@ -138,8 +143,6 @@ async def _play(
         model=model,
         own_actions=options.own_actions,
     )
-    method = "expert_action" if options.player == "expert" else "sample_random_action"
-    hint = f". Check {method} of the environment, or use --warm-start 0"
     concurrency = config.sampling.concurrency or 64
     played = _Round()
     with phase("warm start: playing episodes", len(tasks)) as progress:
@@ -155,7 +158,7 @@ async def _play(
                 **rollout_options,
             )
             if mine and (not played.samples or result.stopped is not None):
-                check_finished(result, f"the {options.player} player of the warm start", hint=hint)
+                check_demonstrations(result, options.player)
             trajectories = result.trajectories
             if model is not None and distributed.size > 1:  # the model's replies may differ between processes
                 shards = await asyncio.to_thread(distributed.gather, trajectories)

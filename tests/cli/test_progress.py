@@ -108,11 +108,11 @@ def test_bars_are_drawn_in_a_terminal_and_removed() -> None:
     assert text.rstrip().endswith("\x1b[2K\x1b[?25h")  # the lines are erased, and the cursor is visible
 
 
-def lines_of(begin: Literal["all", "first", "none"], units: int, *details: str) -> list[str]:
+def lines_of(begin: Literal["all", "first", "none"], units: int, *details: str, total: int = 4) -> list[str]:
     out = io.StringIO()
     with displayed(Lines(out, begin=begin)):
         for _ in range(2):
-            with phase("reading files", 4) as shown:
+            with phase("reading files", total) as shown:
                 for done in range(1, units + 1):
                     shown.update(done, *details)
             with phase("waiting"):
@@ -126,6 +126,7 @@ def test_lines_state_the_progress_of_phases_that_take_minutes(monkeypatch: pytes
     assert lines_of("first", 0) == ["reading files ...", "waiting ..."]
     first = "reading files: 1 of 4 (25%), 5 solved, 0:00, about 0:00 left"
     assert lines_of("none", 1, "5 solved") == 2 * [first]
+    assert lines_of("none", 1, total=512) == 2 * ["reading files: 1 of 512 (0%), 0:00"]  # too few to estimate the rest
 
 
 def test_a_training_log_states_the_progress_of_every_long_part(

@@ -122,10 +122,13 @@ def test_dry_run_states_that_the_memory_is_not_enough(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize(("algorithm", "plays"), [("sft", False), ("dpo", False), ("agentevol", True)])
 def test_dry_run_estimates_a_warm_start_only_if_there_is_one(
-    algorithm: str, plays: bool, capsys: pytest.CaptureFixture[str]
+    algorithm: str, plays: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    flags = ["--algorithm", algorithm, "--data", "episodes.jsonl"]
-    assert main(["train", "--env", "game:GuessTheNumber-v0-easy", *flags, "--dry-run"]) == 0
+    env, folder = "game:GuessTheNumber-v0-easy", str(tmp_path / "played")
+    evaluate = ["eval", env, "--agent", "random", "--set", "split=train", "-n", "8", "-k", "4"]
+    assert main([*evaluate, "--out", folder]) == 0
+    capsys.readouterr()
+    assert main(["train", "--env", env, "--algorithm", algorithm, "--data", folder, "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert ("for the warm start" in text) is plays
     assert "for 0 steps" not in text

@@ -105,6 +105,17 @@ def test_data_can_be_files_folders_runs_and_globs(stores: Path, tmp_path: Path) 
         data.find([str(tmp_path / "nothing")])
 
 
+def test_an_evaluation_is_used_only_if_its_tasks_are_not_held_out(tmp_path: Path, expert: list[Trajectory]) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "run.json").touch()
+        write(tmp_path / split / "episodes.jsonl", [replace(t, kwargs={"split": split}) for t in expert])
+    assert len(data.load([str(tmp_path / "train")]).trajectories) == len(expert)
+    with pytest.raises(BadValue, match=r"held out from training. Evaluate with --set split=train.*episodes.jsonl"):
+        data.find([str(tmp_path / "test")])
+    assert len(data.load([str(tmp_path / "test" / "episodes.jsonl")]).trajectories) == len(expert)
+
+
 def test_failures_are_skipped_and_counted(tmp_path: Path, expert: list[Trajectory]) -> None:
     broken = replace(expert[0], failure=Failure(boundary="env", kind="EnvFailed", message="gone"))
     unplayed = replace(expert[0], turns=())
