@@ -95,7 +95,8 @@ def reinforcement_step(
     parts = config.optimizer.minibatches
     passes = _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng))
     scale = adaptive.kl_scale(entropy, success)
-    region = TrustRegion(learner, target=limits.target_kl * scale, limit=limits.kl_backtrack * scale)
+    target, limit = limits.target_kl * scale, limits.kl_backtrack * scale
+    region = TrustRegion(learner, target=target, limit=limit, on_policy=not corrected)
     for chosen in passes:
         minibatch = [sample for sample in samples if first + sample.episode in chosen]
         update = policy_gradients(learner, minibatch, columns, entropy_coef=entropy_coef)
@@ -114,7 +115,7 @@ def reinforcement_step(
         metrics["engine_kl"] = _check_engine(updates[0]["approx_kl"])
     metrics |= {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
     if region.target or region.limit:
-        metrics["step_kl"] = region.finish(samples, columns)
+        metrics["step_kl"], metrics["step_unsampled"] = region.finish(samples, columns)
     if region.backtracked:
         metrics["backtracked"] = 1.0
     if region.target:

@@ -25,8 +25,10 @@ from palestra.training.adaptive import (
 )
 from palestra.training.learner import Learner
 from palestra.training.optim import MOMENTA, Optimizer
+from palestra.training.precompute import precompute
 from palestra.training.recipe import from_mapping
 from palestra.training.step import clone_samples, reinforcement_step
+from palestra.training.trust_region import MAX_UNSAMPLED, TrustRegion, step_change
 from tests.training.helpers import VOCABULARY, batch, learner_of
 
 torch.set_num_threads(1)
@@ -156,6 +158,28 @@ def test_the_kl_after_the_last_update_is_within_the_limit(options: dict[str, Any
     assert metrics["backtracked"] == 1
     assert 0 < kl(held, trajectories) <= limit
     assert metrics["step_kl"] == pytest.approx(kl(held, trajectories), rel=1e-3)
+
+
+@pytest.mark.parametrize("on_policy", [True, False])
+def test_a_step_that_moves_probability_to_tokens_that_were_not_sampled_is_scaled_back(on_policy: bool) -> None:
+    learner = learner_of(temperature=0.8)
+    samples = to_batch(batch(5, 8))
+    columns = precompute(learner, samples, corrected=False)
+    sampled = {token for sample in samples for token, mask in zip(sample.ids, sample.mask, strict=True) if mask}
+    other = next(token for token in range(VOCABULARY) if token not in sampled)
+    region = TrustRegion(learner, target=0.0, limit=0.05, on_policy=on_policy)
+    assert step_change(learner, samples, columns) == pytest.approx((0.0, 0.0), abs=1e-5)
+    model: Any = learner.policy.model
+    row = model.get_output_embeddings().weight[other]
+    with torch.no_grad():
+        hidden = model.model(torch.tensor([samples[0].ids])).last_hidden_state.mean((0, 1))
+        while step_change(learner, samples, columns).unsampled < 3 * MAX_UNSAMPLED:
+            row += 0.1 * hidden
+    large = step_change(learner, samples, columns)
+    assert large.kl < region.limit
+    assert (region.finish(samples, columns) == large) is not on_policy
+    assert region.backtracked is on_policy
+    assert (0 < step_change(learner, samples, columns).unsampled <= MAX_UNSAMPLED) is on_policy
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])
