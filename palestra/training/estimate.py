@@ -96,58 +96,83 @@ def estimate(config: TrainConfig) -> Estimate:
     model, tokenizer = _empty_model(config, dtype)
     parameters = count_parameters(model)
     trainable = _adapter_size(model, config) if config.model.lora_rank else parameters
-    fixed_reply = config.sampling.max_tokens or config.model.trained
-    config = config.with_max_tokens(tokenizer)
-
     window = context_length(model, None)
-    optimizer, sampling = config.optimizer, config.sampling
-    if config.algorithm.needs_env:
-        warm_episodes = config.warm_start.count(trained=config.model.trained)
-        lengths = played_lengths(config, tokenizer, required=warm_episodes > 0)
-        if warm_episodes and not fixed_reply:  # then the longest reply of the warm start is the limit
-            config = config.with_reply_length(lengths.longest_reply)
-            sampling = config.sampling
-        longest = lengths.longest(sampling.max_tokens)
-        longest = min(longest, window or longest)
-        own = lengths if warm_episodes and not config.model.trained else lengths.with_reply(USED * sampling.max_tokens)
-        step_passes = sampling.episodes * (1 + 3 * optimizer.epochs)
-        trained = sampling.episodes * optimizer.epochs * longest * (lengths.limit if lengths.shortened else 1)
-    else:
-        warm_episodes = 0
-        config, examples = _examples(config)
-        own = lengths = stored_lengths(config, examples, tokenizer, window)
-        longest = lengths.sample
-        # The reference model scores both episodes of a pair once.
-        each = 2 * 4 if config.algorithm.trainer == "preference" else 3
-        count = min(config.algorithm.config.batch, len(examples))
-        step_passes, trained = count * each, count * longest * (2 if each > 3 else 1)
+    work = (_rollouts if config.algorithm.needs_env else _examples)(config, tokenizer, window)
+    config = work.config
     with threads(cpu_threads(config.run.threads, parameters, device)):
         speed = EFFICIENCY * _speed(device, dtype)
     device_memory = torch.cuda.mem_get_info(device)[1] if device.startswith("cuda") else None
-    while_learning, while_sampling = run_memory(config, model, trainable, longest, device_memory)
+    learning, sampling = run_memory(config, model, trainable, work.longest, device_memory, conversations=work.trained)
     return Estimate(
         parameters=parameters,
         trainable=trainable,
         dtype=dtype_name,
         device=device,
-        learning=while_learning,
-        sampling=while_sampling if config.algorithm.needs_env else {},
+        learning=learning,
+        sampling=sampling if work.played else {},
         memory=device_memory or main_memory(),
-        lengths=lengths,
-        sampled_tokens=sampling.episodes * lengths.limit * sampling.max_tokens if config.algorithm.needs_env else 0,
-        trained_tokens=trained,
+        lengths=work.lengths,
+        sampled_tokens=work.played * work.lengths.limit * config.sampling.max_tokens,
+        trained_tokens=work.trained * work.longest,
         steps=config.run.steps,
-        step_seconds=step_passes * _pass(model, parameters, own) / speed,
-        warm_episodes=warm_episodes,
-        warm_seconds=_warm_start_passes(config, warm_episodes) * _pass(model, parameters, lengths) / speed,
+        step_seconds=work.passes * _pass(model, parameters, work.episode) / speed,
+        warm_episodes=work.warm_episodes,
+        warm_seconds=_warm_start_passes(config, work.warm_episodes) * _pass(model, parameters, work.lengths) / speed,
     )
 
 
-def _examples(config: TrainConfig) -> tuple[TrainConfig, list[data.Example]]:
-    """Return the examples of an offline run, and the config with its number of steps."""
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a run does in a step and in its warm start."""
+
+    config: TrainConfig  # with the reply length and the number of steps
+    lengths: EpisodeLengths  # of the measured episodes
+    episode: EpisodeLengths  # of those in a step
+    longest: int  # tokens in the longest training sample
+    passes: int  # forward passes over an episode in a step; a backward pass counts as two
+    played: int = 0  # episodes in a step
+    trained: int  # training samples in a step, counted in each epoch
+    warm_episodes: int = 0
+
+
+def _rollouts(config: TrainConfig, tokenizer: Any, window: int | None) -> _Work:
+    """Return the work of a run that plays episodes."""
+    trained = config.model.trained
+    warm_episodes = config.warm_start.count(trained=trained)
+    limit_is_set = config.sampling.max_tokens > 0
+    config = config.with_max_tokens(tokenizer)
+    lengths = played_lengths(config, tokenizer, required=warm_episodes > 0)
+    if warm_episodes and not trained and not limit_is_set:  # then the warm start's longest reply is the limit
+        config = config.with_reply_length(lengths.longest_reply)
+    reply, episodes, epochs = config.sampling.max_tokens, config.sampling.episodes, config.optimizer.epochs
+    longest = lengths.longest(reply)
+    return _Work(
+        config=config,
+        lengths=lengths,
+        episode=lengths if warm_episodes and not trained else lengths.with_reply(USED * reply),
+        longest=min(longest, window or longest),
+        passes=episodes * (1 + 3 * epochs),
+        played=episodes,
+        trained=episodes * epochs * (lengths.limit if lengths.shortened else 1),
+        warm_episodes=warm_episodes,
+    )
+
+
+def _examples(config: TrainConfig, tokenizer: Any, window: int | None) -> _Work:
+    """Return the work of a run on stored trajectories."""
     algorithm: Any = config.algorithm
     examples: list[data.Example] = algorithm.select(data.load(algorithm.config.data).trajectories)
-    return data.with_planned_steps(config, len(examples)), examples
+    lengths = stored_lengths(config, examples, tokenizer, window)
+    pairs = config.algorithm.trainer == "preference"
+    trained = (2 if pairs else 1) * min(algorithm.config.batch, len(examples))
+    return _Work(
+        config=data.with_planned_steps(config.with_max_tokens(tokenizer), len(examples)),
+        lengths=lengths,
+        episode=lengths,
+        longest=lengths.sample,
+        passes=trained * (4 if pairs else 3),  # the reference model also scores pairs
+        trained=trained,
+    )
 
 
 def _pass(model: Any, parameters: int, lengths: EpisodeLengths) -> float:
@@ -195,9 +220,12 @@ def _adapter_size(model: Any, config: TrainConfig) -> int:
 
 
 def run_memory(
-    config: TrainConfig, model: Any, trainable: int, length: int, gpu_memory: int | None
+    config: TrainConfig, model: Any, trainable: int, length: int, gpu_memory: int | None, *, conversations: int = 0
 ) -> tuple[Parts, Parts]:
-    """Return the memory of an update and of rollouts with conversations of `length` tokens."""
+    """Return the memory of an update and of rollouts with conversations of `length` tokens.
+
+    `conversations` is the number of them in an update (default: the number of episodes in a step).
+    """
     optimizer, sampling, size = config.optimizer, config.sampling, model.dtype.itemsize
     text = model.config.get_text_config()
     parameters = count_parameters(model)
@@ -225,7 +253,7 @@ def run_memory(
         gpu_memory=gpu_memory,
         conversation=length,
         token_budget=optimizer.token_budget,
-        batch=sampling.episodes * length,
+        batch=(conversations or sampling.episodes) * length,
         recompute=config.model.gradient_checkpointing,
         offload=optimizer.offload and gpu_memory is not None,
     ).parts
