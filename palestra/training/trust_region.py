@@ -15,7 +15,7 @@ import torch
 from palestra.rollout.samples import TrainingSample
 from palestra.training.learner import Learner
 
-KL_SAMPLES = 128  # number of samples per process for estimating the KL of a step
+SAMPLES, TOKENS = 128, 1024  # minimum numbers of samples and sampled tokens per process that measure a step's change
 MAX_UNSAMPLED = 0.02  # largest mean probability per token that a step may move to tokens that were not sampled
 KEPT = (0.5, 0.25, 0.0625, 0.0)  # fractions of a step to try, one after the other, if its KL is too large
 
@@ -80,7 +80,9 @@ def step_change(learner: Learner, samples: Sequence[TrainingSample], columns: fr
     probability of tokens that are so rare that none was sampled.
     """
     total, ratios, count = 0.0, 0.0, 0.0
-    for batch in learner.micro_batches(samples[:: max(1, len(samples) // KL_SAMPLES)], columns):
+    sampled = sum(sample.sampled for sample in samples)
+    part = max(SAMPLES / max(1, len(samples)), TOKENS / max(1, sampled))  # of the samples
+    for batch in learner.micro_batches(samples[:: max(1, int(1 / part))], columns):
         start = batch.column("proximal_logprobs")
         start = batch.column("old_logprobs") if start is None else start
         if start is None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from palestra.algorithms.base import PolicyGradientConfig
 from palestra.algorithms.episode import penalize_cut_replies
-from palestra.rollout.samples import to_batch
+from palestra.rollout.samples import TrainingSample, to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import train
 from palestra.training.adaptive import (
@@ -23,6 +23,7 @@ from palestra.training.adaptive import (
     SOLVED_KL_SCALE,
     AdaptiveState,
 )
+from palestra.training.batch import MicroBatch
 from palestra.training.learner import Learner
 from palestra.training.optim import MOMENTA, Optimizer
 from palestra.training.precompute import precompute
@@ -158,6 +159,25 @@ def test_the_kl_after_the_last_update_is_within_the_limit(options: dict[str, Any
     assert metrics["backtracked"] == 1
     assert 0 < kl(held, trajectories) <= limit
     assert metrics["step_kl"] == pytest.approx(kl(held, trajectories), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("count", "tokens", "measured"), [(512, 24, 128), (512, 4, 256), (100, 2, 100), (1000, 1, 1000)]
+)
+def test_the_change_is_measured_on_enough_samples_and_tokens(
+    count: int, tokens: int, measured: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = learner_of(temperature=0.8)
+    chosen: list[int] = []
+
+    def watch(samples: list[TrainingSample], _: object) -> list[MicroBatch]:
+        chosen.append(len(samples))
+        return []
+
+    monkeypatch.setattr(learner, "micro_batches", watch)
+    samples = [TrainingSample(ids=[0] * tokens, mask=[1] * tokens) for _ in range(count)]
+    step_change(learner, samples, frozenset())
+    assert chosen == [measured]
 
 
 @pytest.mark.parametrize("on_policy", [True, False])
