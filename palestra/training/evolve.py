@@ -8,6 +8,7 @@ in the run is one round.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -71,7 +72,7 @@ class EvolutionTrainer(Trainer):
             )
             self.set_reply_length(longest)
         else:
-            learned = self._clone([Weighted(trajectory=t, weight=1.0) for t in self.base], "base")
+            learned = await self._clone([Weighted(trajectory=t, weight=1.0) for t in self.base], "base")
             self.log(f"cloned the base set: {len(self.base)} trajectories, loss {learned['loss']:.3f}")
         if self.algorithm.config.clone_into == "start":
             self._save_start_weights()
@@ -93,7 +94,7 @@ class EvolutionTrainer(Trainer):
             async with self.engine.paused():
                 await self.engine.release_memory()
                 self._start_round()
-                learned = self._clone([item for item in chosen if item.weight > 0], step)
+                learned = await self._clone([item for item in chosen if item.weight > 0], step)
                 await self.publish()
         row = {
             **({"level": self.curriculum.open} if config.env.curriculum else {}),
@@ -142,7 +143,7 @@ class EvolutionTrainer(Trainer):
             torch.save(self._start, part)
             part.replace(self.folder / START)
 
-    def _clone(self, chosen: Sequence[Weighted], label: int | str) -> dict[str, float]:
+    async def _clone(self, chosen: Sequence[Weighted], label: int | str) -> dict[str, float]:
         """Train on a set for `epochs` passes with one learning-rate schedule; return the mean of the metrics."""
         config, options = self.config, self.algorithm.config
         steps = data.updates_per_pass(len(chosen), options.batch) * config.optimizer.epochs
@@ -155,5 +156,6 @@ class EvolutionTrainer(Trainer):
             update = cloning_step(self.learner, trajectories, weights, learning_rate(config, i, steps=steps))
             if "loss" in update:
                 updates.append(update)
+            await asyncio.sleep(0)  # lets Ctrl-C end the run here
         means = {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]} if updates else {}
         return {"signal": float(bool(updates)), "updates": len(updates), "lr": config.optimizer.lr, **means}

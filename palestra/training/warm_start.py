@@ -111,6 +111,7 @@ async def warm_start(
                 losses += [update["loss"]] if "loss" in update else []  # no loss if no turn has a weight
                 done += 1
                 progress.update(done)
+                await asyncio.sleep(0)  # lets Ctrl-C end the run here
             title = f"round {number + 1} of {rounds}, " if rounds > 1 else ""
             mean = fmean(losses) if losses else 0.0
             log(f"warm start: {title}epoch {epoch + 1} of {options.epochs}, mean loss {mean:.3f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ from safetensors.torch import load_file
 
 from palestra.algorithms.episode import Episode
 from palestra.engines.default_model import default_tokenizer
-from palestra.rollout import Task, collect
+from palestra.rollout import Task, Writer, collect
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
+from palestra.training import step, train
 from palestra.training import warm_start as module
 from palestra.training.batch import with_observations
 from palestra.training.config import TrainConfig
@@ -186,3 +188,29 @@ def test_unused_embeddings_move_less_if_small_gradients_are_ignored(tmp_path: Pa
         embeddings = load_file(out / "checkpoints" / "step-0" / "model.safetensors")["model.embed_tokens.weight"]
         lengths.append(float(embeddings.mean(0).norm()))
     assert lengths[1] < 0.5 * lengths[0]
+
+
+@pytest.mark.parametrize("algorithm", ["rebn", "agentevol"])
+def test_ctrl_c_ends_imitation_after_the_current_update(
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[float] = []
+
+    def interrupted(*args: Any, **options: Any) -> dict[str, float]:
+        made.append(0.0)
+        if len(made) == 2:
+            signal.raise_signal(signal.SIGINT)
+        return clone_samples(*args, **options)
+
+    settings: dict[str, Any] = {"steps": 1, "warm_start": 64, "warm_batch": 4, "eval_episodes": 2, "store": False}
+    if algorithm == "agentevol":  # imitates stored episodes instead of a warm start
+        monkeypatch.setattr(step, "clone_samples", interrupted)
+        with Writer(tmp_path / "expert.jsonl") as writer:
+            for trajectory in played(32, "expert")[0]:
+                writer.write(trajectory)
+        settings |= {"algorithm": algorithm, "data": str(tmp_path / "expert.jsonl"), "batch": 4}
+    else:
+        monkeypatch.setattr(module, "clone_samples", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(config_of(out=str(tmp_path / "run"), **settings), log=lambda _: None)
+    assert len(made) == 2
