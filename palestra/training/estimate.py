@@ -113,7 +113,7 @@ def estimate(config: TrainConfig) -> Estimate:
         memory=device_memory or main_memory(),
         lengths=work.lengths,
         sampled_tokens=work.played * work.lengths.limit * config.sampling.max_tokens,
-        trained_tokens=work.trained * work.longest,
+        trained_tokens=work.trained * work.epochs * work.longest,
         steps=config.run.steps,
         step_seconds=work.passes * _pass(model, parameters, work.episode) / speed,
         warm_episodes=work.warm_episodes,
@@ -123,7 +123,7 @@ def estimate(config: TrainConfig) -> Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What a run does in a step and in its warm start."""
+    """Numbers of episodes, samples and passes in a step and in the warm start."""
 
     config: TrainConfig  # with the reply length and the number of steps
     lengths: EpisodeLengths  # of the measured episodes
@@ -131,14 +131,16 @@ class _Work:
     longest: int  # tokens in the longest training sample
     passes: int  # forward passes over an episode in a step; a backward pass counts as two
     played: int = 0  # episodes in a step
-    trained: int  # training samples in a step, counted in each epoch
+    trained: int  # training samples in a step
+    epochs: int = 1  # passes over them in a step
     warm_episodes: int = 0
 
 
 def _rollouts(config: TrainConfig, tokenizer: Any, window: int | None) -> _Work:
     """Return the work of a run that plays episodes."""
     trained = config.model.trained
-    warm_episodes = config.warm_start.count(trained=trained)
+    cloned = getattr(config.algorithm.config, "data", ())  # AgentEvol imitates its data instead of a scripted player
+    warm_episodes = 0 if cloned else config.warm_start.count(trained=trained)
     limit_is_set = config.sampling.max_tokens > 0
     config = config.with_max_tokens(tokenizer)
     lengths = played_lengths(config, tokenizer, required=warm_episodes > 0)
@@ -153,7 +155,8 @@ def _rollouts(config: TrainConfig, tokenizer: Any, window: int | None) -> _Work:
         longest=min(longest, window or longest),
         passes=episodes * (1 + 3 * epochs),
         played=episodes,
-        trained=episodes * epochs * (lengths.limit if lengths.shortened else 1),
+        trained=episodes * (lengths.limit if lengths.shortened else 1),
+        epochs=epochs,
         warm_episodes=warm_episodes,
     )
 

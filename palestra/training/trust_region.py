@@ -21,7 +21,7 @@ KEPT = (0.5, 0.25, 0.0625, 0.0)  # fractions of a step to try, one after the oth
 
 
 class Change(NamedTuple):
-    """How far a step moved the policy."""
+    """Difference between the policies before and after a step."""
 
     kl: float  # per token
     unsampled: float  # mean probability per token that moved to tokens that were not sampled; negative: from them

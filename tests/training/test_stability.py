@@ -193,9 +193,12 @@ def test_a_step_that_moves_probability_to_tokens_that_were_not_sampled_is_scaled
     row = model.get_output_embeddings().weight[other]
     with torch.no_grad():
         hidden = model.model(torch.tensor([samples[0].ids])).last_hidden_state.mean((0, 1))
-        while step_change(learner, samples, columns).unsampled < 3 * MAX_UNSAMPLED:
+        for _ in range(1000):
+            if step_change(learner, samples, columns).unsampled >= 3 * MAX_UNSAMPLED:
+                break
             row += 0.1 * hidden
     large = step_change(learner, samples, columns)
+    assert large.unsampled >= 3 * MAX_UNSAMPLED
     assert large.kl < region.limit
     assert (region.finish(samples, columns) == large) is not on_policy
     assert region.backtracked is on_policy
