@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from types import FrameType
 
 PATIENCE = 0.2  # seconds; a command that ends within this time after Ctrl-C only prints its own message
 REPEAT_AFTER = 0.01  # seconds
@@ -44,16 +45,39 @@ def _repeated_in_finalizers() -> Iterator[None]:
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             previous(unraisable)
             return
-        # An exception raised in this hook would also be ignored, so the signal is sent again later.
-        again = threading.Timer(REPEAT_AFTER, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
-        again.daemon = True
-        again.start()
+        _repeat()  # an exception raised in this hook would also be ignored
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
         sys.unraisablehook = previous
+
+
+def _repeat() -> None:
+    """Send the signal of Ctrl-C to the main thread, which must be the calling one, until a handler has run.
+
+    A single signal has no effect until the end of a call that blocks if it arrives just before the call.
+    """
+    main, before, handled = threading.get_ident(), signal.getsignal(signal.SIGINT), threading.Event()
+    if not callable(before):
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        handled.set()
+        signal.signal(signal.SIGINT, before)
+        before(number, frame)
+
+    def send() -> None:
+        delay = REPEAT_AFTER
+        while not handled.wait(delay):
+            signal.pthread_kill(main, signal.SIGINT)
+            if signal.getsignal(signal.SIGINT) is not handler:  # replaced in the meantime, for example by asyncio
+                return
+            delay = min(2 * delay, 1.0)  # the main thread may be in a call that signals do not interrupt
+
+    signal.signal(signal.SIGINT, handler)
+    threading.Thread(target=send, name="palestra-repeat-ctrl-c", daemon=True).start()
 
 
 @contextmanager

@@ -55,11 +55,40 @@ with acknowledged():
 """
 
 
-def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:
-    command = [sys.executable, "-c", PRESS_CTRL_C_IN_A_FINALIZER]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+DROP_THE_FIRST_SIGNAL = """
+import signal
+send, dropped = signal.pthread_kill, []
+signal.pthread_kill = lambda *target: send(*target) if dropped else dropped.append(target)
+"""
+IN_ASYNCIO = """
+import asyncio
+
+async def finalize():
+    try:
+        Finalized()
+        time.sleep(0.1)
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        print("cancelled")
+        raise
+
+with acknowledged():
+    asyncio.run(finalize())
+"""
+
+
+@pytest.mark.parametrize("before", ["", DROP_THE_FIRST_SIGNAL])
+def test_ctrl_c_in_a_finalizer_is_not_lost(before: str) -> None:
+    command = [sys.executable, "-c", before + PRESS_CTRL_C_IN_A_FINALIZER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr.splitlines()[-1] == "KeyboardInterrupt"
     assert "ignored" not in done.stderr
+
+
+def test_ctrl_c_in_a_finalizer_cancels_the_task_that_asyncio_runs() -> None:
+    code = PRESS_CTRL_C_IN_A_FINALIZER.partition("with acknowledged")[0] + IN_ASYNCIO
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr.splitlines()[-1]) == ("cancelled\n", "KeyboardInterrupt")
 
 
 def test_the_handler_for_ctrl_c_is_set_before_other_modules_are_imported() -> None:
