@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -205,7 +206,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     A game that has not been run with the current defaults has the runs with the previous ones, and their label.
     If a seed was run again, because its first run was stopped, failed or had another target, one run counts: a finished
     run before a stopped one and that before a failed one, then the one with the current target, then the one with the
-    current settings of the environment, then the longest one.
+    current settings of the environment, then the longest one. The last column also has the seed's other runs that did
+    not reach the target in as many steps.
     """
     titles = (
         "reward before success",
@@ -233,7 +235,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         )
         longest = {r["seed"]: r for r in runs}
         reached = [r for r in longest.values() if r["reached"]]
-        others = [longest[seed] for seed in sorted(longest) if not longest[seed]["reached"]]
+        again = [r for r in runs if not r["reached"] and r["steps"] >= (longest[r["seed"]]["reached"] or math.inf)]
+        others = [_unfinished(longest[seed]) for seed in sorted(longest) if not longest[seed]["reached"]]
         later = [s for r in reached for step, s in r["success"] if step > r["reached"]]
         finals = [r["final"] for r in longest.values() if r["final"] is not None]
         cells = [
@@ -245,7 +248,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
             _range([r["seconds"] for r in reached if r["seconds"] is not None]),
             f"{min(finals):.1%}" if finals else "",
             f"{min(later):.1%}" if later else "",
-            "; ".join(_unfinished(r) for r in others),
+            "; ".join([*others, *(f"another run of {_unfinished(r)}" for r in again)]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -152,16 +152,17 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
     runs = [
         {**row, "seed": 101, "success": [[400, 0.92]], "final": 0.93},
         {**row, "seed": 102, "success": [[400, 0.95]], "final": 0.89, "reached": 400},
-        {**row, "seed": 102, "success": [[6, 0.7]], "final": None, "ended": "stopped"},
+        {**row, "seed": 102, "success": [[6, 0.7]], "final": None, "ended": "stopped", "steps": 6},
         {**row, "seed": 103, "success": [[6, 0.5]], "final": None, "ended": "stopped"},
         {**row, "seed": 103, "success": [[7, 0.6]], "final": None, "ended": "stopped", "steps": 500, "env_kwargs": {}},
         {**row, "seed": 103, "success": [[9, 0.9]], "final": None, "ended": "failed with exit code 1", "steps": 600},
         {**row, "seed": 104, "success": [[9, 0.91]], "final": 0.88, "reached": 9, "target": 0.9},
-        {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped"},
+        {**row, "seed": 104, "success": [[6, 0.99]], "final": None, "ended": "stopped", "steps": 8},
+        {**row, "seed": 104, "success": [[6, 0.7], [9, 0.6]], "final": None, "ended": "stopped", "steps": 9},
     ]
     (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| guess |")]
     assert line.startswith("| guess | hidden state | 1 of 4 | 2 of 4 | 9 to 400 | 9 | 88.0% |")
-    assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6 |")
+    assert line.endswith("| 101: 92.0%, 400; 103: 50.0%, 6; another run of 104: 70.0%, 6 |")
     earlier = [{**run, "label": stability.EARLIER, "final": 0.5} for run in runs]
     assert line in stability.summary(earlier + runs).splitlines(), "only runs with the current defaults count"
     (line,) = [line for line in stability.summary(earlier).splitlines() if line.startswith("| guess (")]
