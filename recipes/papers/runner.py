@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -80,7 +82,9 @@ def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Names
 
 
 def run_jobs(jobs: Sequence[Callable[[], None]], count: int) -> None:
-    """Call functions, up to `count` at a time; after Ctrl-C or an error, end the processes that they use."""
+    """Call functions, up to `count` at a time; after Ctrl-C, SIGTERM or an error, end the processes that they use."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:

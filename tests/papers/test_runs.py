@@ -40,7 +40,7 @@ def test_a_process_runs_several_commands(tmp_path: Path) -> None:
 
 
 INTERRUPTED = """
-import sys, time
+import os, signal, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import processes, runner
@@ -51,15 +51,19 @@ def serve():
 def interrupt():
     while not log.exists() or not log.read_text():  # until the server has started
         time.sleep(0.05)
-    raise KeyboardInterrupt
+    if sys.argv[3] == "SIGTERM":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        raise KeyboardInterrupt
 
 log = Path(sys.argv[2])
 runner.run_jobs([serve, interrupt], 2)
 """
 
 
-def test_an_interrupt_ends_the_running_commands(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", INTERRUPTED, str(PAPERS), str(tmp_path / "log")]
+@pytest.mark.parametrize("kind", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_the_running_commands(tmp_path: Path, kind: str) -> None:
+    arguments = [sys.executable, "-c", INTERRUPTED, str(PAPERS), str(tmp_path / "log"), kind]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 130, done.stderr
     assert done.stderr == "interrupted; the same command continues\n"
