@@ -190,6 +190,13 @@ class PolicyGradientConfig(AlgorithmConfig):
         untrained=10.0,
         at_least=1,
     )
+    kl_unsolved: float = option(
+        0.0,
+        "Coefficient of KL(start || policy), where start is the model at the start of RL, in unsolved states: turns "
+        "whose conversation so far occurred several times in a step, but never led to success or a positive return. "
+        "Unlike an entropy bonus, it makes actions likely again that the policy no longer samples; 0 disables it.",
+        at_least=0,
+    )
     cut_penalty: float = option(
         0.0,
         "Subtract this from the reward of a turn whose reply was cut at --max-tokens, so that the model learns to end "
@@ -307,7 +314,7 @@ class PolicyGradient(Algorithm[G]):
 
     @property
     def needs_reference(self) -> bool:
-        return self.config.kl > 0
+        return self.config.kl > 0 or self.config.kl_unsolved > 0
 
     @property
     def ratio_level(self) -> RatioLevel:
@@ -344,6 +351,7 @@ class PolicyGradient(Algorithm[G]):
             kl_coef=config.kl if config.kl_in == "loss" else 0.0,
             kl_estimator=config.kl_estimator,
             entropy_coef=config.entropy or 0.0,
+            other_coef=config.kl_unsolved,
         )
 
     def loss(self, inputs: LossInputs, denominators: Denominators, *, entropy_coef: float | None = None) -> LossOutput:

@@ -72,12 +72,13 @@ class LossInputs:
     ref_logprobs: Tensor | None = None
     entropy: Tensor | None = None  # entropy of the distribution at each token, with gradient
     entropy_weights: Tensor | None = None  # factors of the entropy bonus; None means 1
+    other_logprobs: Tensor | None = None  # log-probs of other tokens, with gradient; 0 where there is none
     lengths: Tensor | None = None  # number of loss tokens in each token's sequence (episode); None: a row is a sequence
     ratio_ids: Tensor | None = None  # tokens with the same number share one ratio (GSPO); None: one ratio per token
 
     def __post_init__(self) -> None:
         names = ("old_logprobs", "advantages", "mask", "proximal_logprobs", "weights", "ref_logprobs", "entropy")
-        for name in (*names, "entropy_weights", "ratio_ids"):
+        for name in (*names, "entropy_weights", "other_logprobs", "ratio_ids"):
             _same_shape(name, getattr(self, name), self.logprobs)
 
 
@@ -131,12 +132,14 @@ def aggregate(
 
 
 def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOptions | None = None) -> LossOutput:
-    """L = agg(-w min(r A, clip(r, 1 - low, 1 + high) A)) + kl_coef agg(KL) - entropy_coef agg(v H).
+    """L = agg(-w min(r A, clip(r, 1 - low, 1 + high) A)) + kl_coef agg(KL) - entropy_coef agg(v H)
+        - other_coef agg(log q).
 
     r = p / p_old, or p / p_prox with proximal log-probs; w are the importance weights and v the entropy weights, both 1
-    by default. With `ratio_ids`, r is the geometric mean of the ratios of all tokens with the same number (GSPO). With
-    the "cispo" objective, the policy term is -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no
-    gradient. With `clip_dual` c, the policy term is at most -w c A where A is negative.
+    by default; q are the probabilities of other tokens. With `ratio_ids`, r is the geometric mean
+    of the ratios of all tokens with the same number (GSPO). With the "cispo" objective, the policy term is
+    -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no gradient. With `clip_dual` c, the policy term
+    is at most -w c A where A is negative.
     """
     options = options or LossOptions()
     valid = inputs.mask.bool()
@@ -199,6 +202,8 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
             loss = loss - options.entropy_coef * total(bonus)
     elif options.entropy_coef:
         raise BadValue("entropy_coef needs the entropy at each token; pass it or set entropy_coef to 0")
+    if inputs.other_logprobs is not None:
+        loss = loss - options.other_coef * total(inputs.other_logprobs)
     return LossOutput(loss=loss, metrics=metrics | {"loss": loss.detach()})
 
 

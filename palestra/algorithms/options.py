@@ -38,6 +38,7 @@ class LossOptions:
     kl_estimator: KLEstimator = "k3"
     kl_straight_through: bool = False  # use the estimator's value and the gradient of k2
     entropy_coef: float = 0.0
+    other_coef: float = 0.0  # coefficient of the log-probs of other tokens
 
     def __post_init__(self) -> None:
         if self.clip_low is not None and not 0 <= self.clip_low <= 1:

@@ -32,6 +32,7 @@ class TrainingSample:
     ref_logprobs: list[float] | None = None  # log-probs under the reference model
     teacher_logprobs: list[float] | None = None  # log-probs under the teacher model
     entropy_weights: list[float] | None = None  # factors of the entropy bonus
+    start_ids: list[int] | None = None  # tokens that the model at the start of RL sampled instead; -1: none
     values: list[float] | None = None  # predicted by the critic
     advantages: list[float] | None = None
     returns: list[float] | None = None  # training targets for the critic

@@ -96,14 +96,14 @@ class MicroBatch:
         array = _spread(self.rows, per_sample, self.shared, self.ids.shape[1], pad)
         return to_device(array.astype(_NUMPY[dtype]), self.ids.device)
 
-    def read(self, numbers: Tensor) -> list[list[float]]:
-        """Convert a tensor [B, T] to one list per sample, with 0 for the tokens in the shared prefix."""
+    def read(self, numbers: Tensor, prefix: float = 0.0) -> list[list[float]]:
+        """Convert a tensor [B, T] to one list per sample, with `prefix` for the tokens in the shared prefix."""
         lists = []
         for row, values in zip(self.rows, numbers.tolist(), strict=True):
             start = 0
             for sample in row:
                 size = len(sample) - self.shared
-                lists.append([0.0] * self.shared + values[start : start + size])
+                lists.append([prefix] * self.shared + values[start : start + size])
                 start += size
         return lists
 

@@ -32,7 +32,7 @@ from palestra.training.config import TrainConfig
 from palestra.training.critic import critic_body, critic_head
 from palestra.training.fused_ops import is_large, ops_for
 from palestra.training.prefix import PrefixCache, PrefixRecorder, attention_mask
-from palestra.training.token_logprobs import Scaling, token_logprobs
+from palestra.training.token_logprobs import Scaling, sample_tokens, token_logprobs
 
 CRITIC_RANK = 16  # rank of a critic's LoRA adapters if the policy has none
 ADAPTER = "adapter"  # subfolder of a saved model that contains its LoRA adapter
@@ -44,6 +44,7 @@ class Scores(NamedTuple):
     logprobs: Tensor
     entropy: Tensor | None
     values: Tensor | None  # critic value of the state before each token
+    others: Tensor | None = None  # log-probs of other tokens in place of those in the mask
 
 
 class Policy(nn.Module):
@@ -141,17 +142,44 @@ class Policy(nn.Module):
             pass
 
     def score(
-        self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+        self,
+        batch: MicroBatch,
+        *,
+        entropy: bool = False,
+        entropy_gradient: bool = True,
+        values: Tensor | None = None,
+        others: Tensor | None = None,
     ) -> Scores:
         """Run one forward pass; return log-probs and entropies for tokens in the mask, and critic values for `values`.
 
-        With several processes, each must call this method the same number of times.
+        `others` contains other tokens whose log-probs are returned as well, or -1. With several processes, each must
+        call this method the same number of times.
         """
-        scores: Scores = self(batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values)
+        scores: Scores = self(batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values, others=others)
         return scores
 
+    @torch.no_grad()
+    def sample(self, batch: MicroBatch, generator: torch.Generator) -> Tensor:
+        """Sample another token for each token in the mask; return their ids [B, T], and -1 elsewhere."""
+        row, column = batch.targets
+        hidden = self._hidden(batch, getattr(self.model, self.model.base_model_prefix))
+        places = hidden[row, column - 1]
+        ids = sample_tokens(self.model.get_output_embeddings(), places, self._scaling, generator)
+        return torch.full_like(batch.ids, -1).index_put((row, column), ids)
+
+    @property
+    def _scaling(self) -> Scaling:
+        config = self.model.config.get_text_config()
+        return Scaling(self.temperature, getattr(config, "final_logit_softcapping", None))
+
     def forward(
-        self, batch: MicroBatch, *, entropy: bool = False, entropy_gradient: bool = True, values: Tensor | None = None
+        self,
+        batch: MicroBatch,
+        *,
+        entropy: bool = False,
+        entropy_gradient: bool = True,
+        values: Tensor | None = None,
+        others: Tensor | None = None,
     ) -> Scores:
         """Implement `score`, which calls the module rather than this method so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
@@ -159,16 +187,19 @@ class Policy(nn.Module):
         row, column = batch.targets
         # The hidden state at position t - 1 predicts token t.
         places = row * hidden.shape[1] + column - 1
-        config = self.model.config.get_text_config()
+        head, states = self.model.get_output_embeddings(), hidden.flatten(0, 1).index_select(0, places)
         logprobs, entropies = token_logprobs(
-            self.model.get_output_embeddings(),
-            hidden.flatten(0, 1).index_select(0, places),
-            batch.ids[row, column],
-            Scaling(self.temperature, getattr(config, "final_logit_softcapping", None)),
-            entropy=entropy,
-            entropy_gradient=entropy_gradient,
+            head, states, batch.ids[row, column], self._scaling, entropy=entropy, entropy_gradient=entropy_gradient
         )
         empty = torch.zeros(batch.ids.shape, device=hidden.device)
+        other_logprobs = None
+        if others is not None:
+            ids = others[row, column].long()
+            known = ids >= 0
+            chosen, _ = token_logprobs(
+                head, states[known], ids[known], self._scaling, entropy=False, entropy_gradient=False
+            )
+            other_logprobs = empty.index_put((row[known], column[known]), chosen)
         critic_values = None
         if values is not None:
             if self.critic is None:
@@ -184,6 +215,7 @@ class Policy(nn.Module):
             empty.index_put((row, column), logprobs),
             None if entropies is None else empty.index_put((row, column), entropies),
             critic_values,
+            other_logprobs,
         )
 
     def _hidden(self, batch: MicroBatch, body: Any) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +19,8 @@ from palestra.training.corrections import EpisodeImportance, samples_by_episode
 
 if TYPE_CHECKING:
     from palestra.training.learner import Learner
+
+MIN_VISITS = 4  # minimum number of visits of an unsolved state
 
 
 @torch.no_grad()
@@ -34,7 +38,8 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected
         columns |= {"proximal_logprobs", "weights", "loss_mask"}
     if critic:
         columns.add("values")
-    others = {"ref_logprobs": learner.reference, "teacher_logprobs": learner.teacher}
+    reference = learner.reference if learner.policy_gradient.config.kl else None
+    others = {"ref_logprobs": reference, "teacher_logprobs": learner.teacher}
     columns |= {name for name, policy in others.items() if policy is not None}
     if any(sample.teacher_logprobs is not None for sample in samples):
         columns.add("teacher_logprobs")  # computed by a teacher behind a server
@@ -112,6 +117,61 @@ def assign_entropy_weights(samples: Sequence[TrainingSample], weights: Sequence[
     """Fill the `entropy_weights` column with one weight per episode."""
     for sample in samples:
         sample.entropy_weights = [weights[sample.episode]] * len(sample)
+
+
+@torch.no_grad()
+def assign_start_ids(
+    learner: Learner, samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory], seed: int
+) -> float:
+    """Fill `start_ids` with tokens that the reference model samples in unsolved states; return their number.
+
+    The mean of -log p over these tokens is KL(reference || policy) plus the entropy of the reference model, which is
+    constant.
+    """
+    reference = learner.reference
+    if reference is None:
+        raise ValueError("the learner has no reference model")
+    unsolved = unsolved_turns(samples, trajectories)
+    for sample in samples:
+        sample.start_ids = [-1] * len(sample)
+    generator = torch.Generator(reference.device).manual_seed(seed)
+    chosen = [(sample, turns) for sample, turns in zip(samples, unsolved, strict=True) if turns]
+    turns_of = {id(sample): turns for sample, turns in chosen}
+    for micro_batch in learner.micro_batches([sample for sample, _ in chosen]):
+        ids = micro_batch.read(reference.sample(micro_batch, generator), -1)
+        for sample, own in zip(micro_batch.samples, ids, strict=True):
+            turns = turns_of.get(id(sample), frozenset())
+            sample.start_ids = [
+                int(token) if turn in turns else -1 for token, turn in zip(own, sample.turn_index, strict=True)
+            ]
+    return float(sum(token >= 0 for sample, _ in chosen for token in sample.start_ids or ()))
+
+
+def unsolved_turns(samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory]) -> list[frozenset[int]]:
+    """Return, for each sample, its turns in unsolved states.
+
+    The state is the conversation so far. It is unsolved if it occurred at least `MIN_VISITS` times and never led to
+    success or to a positive return, as with partial credit, which shows which actions are better.
+    """
+    returns = [list(accumulate(turn.reward for turn in reversed(t.turns)))[::-1] for t in trajectories]
+    visits: Counter[int] = Counter()
+    solved: set[int] = set()
+    states: list[dict[int, int]] = []
+    for sample in samples:
+        state, last = 0, 0
+        own: dict[int, int] = {}
+        for i, turn in enumerate(sample.turn_index):
+            if turn >= 0 and turn not in own:
+                state = hash((state, tuple(sample.ids[last:i])))
+                own[turn], last = state, i
+                if returns[sample.episode][turn] > 0:
+                    solved.add(state)
+        states.append(own)
+        visits.update(own.values())
+        if trajectories[sample.episode].success:
+            solved.update(own.values())
+    unsolved = {state for state, count in visits.items() if count >= MIN_VISITS} - solved
+    return [frozenset(turn for turn, state in own.items() if state in unsolved) for own in states]
 
 
 def _per_token(numbers: Sequence[float], sample: TrainingSample, level: Level) -> list[float]:

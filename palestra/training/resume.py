@@ -38,6 +38,7 @@ CHANGEABLE = {
 # Settings that older runs do not have, and the value with which they were made.
 ADDED: Mapping[tuple[str, str], Any] = {
     ("algorithm", "entropy_failed"): 1.0,
+    ("algorithm", "kl_unsolved"): 0.0,
     ("warm_start", "observation_weight"): 1.0,
     ("warm_start", "evaluate"): False,
     ("warm_start", "ignore_small_gradients"): False,

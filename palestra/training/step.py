@@ -31,6 +31,7 @@ from palestra.training.policy import Policy
 from palestra.training.precompute import (
     assign_advantages,
     assign_entropy_weights,
+    assign_start_ids,
     final_values,
     precompute,
     to_episodes,
@@ -90,6 +91,11 @@ def reinforcement_step(
         metrics["entropy_coef_failed"] = entropy_coef * factor
         assign_entropy_weights(samples, [1.0 if trajectory.success else factor for trajectory in trajectories])
         columns |= {"entropy_weights"}
+    if limits.kl_unsolved:
+        tokens = assign_start_ids(learner, samples, trajectories, child_seed(config.run.seed, "start ids", step))
+        counts = learner.distributed.sum([tokens, float(sum(sample.sampled for sample in samples))])
+        metrics["unsolved"] = counts[0] / max(1.0, counts[1])
+        columns |= {"start_ids"}
     rng = Random(child_seed(config.run.seed, "minibatches", step))
     updates: list[dict[str, float]] = []
     parts = config.optimizer.minibatches
@@ -177,7 +183,10 @@ def policy_gradients(
     learner.optimizer.zero_grad()
     parts: list[dict[str, Tensor]] = []
     for batch, value_mask in zip(batches, positions, strict=True):
-        scores = learner.policy.score(batch, entropy=True, entropy_gradient=entropy_coef != 0, values=value_mask)
+        others = batch.column("start_ids")
+        scores = learner.policy.score(
+            batch, entropy=True, entropy_gradient=entropy_coef != 0, values=value_mask, others=others
+        )
         inputs = LossInputs(
             logprobs=scores.logprobs,
             old_logprobs=_required(batch, "old_logprobs"),
@@ -188,6 +197,7 @@ def policy_gradients(
             ref_logprobs=batch.column("ref_logprobs"),
             entropy=scores.entropy,
             entropy_weights=batch.column("entropy_weights"),
+            other_logprobs=scores.others,
             lengths=batch.lengths,
             ratio_ids=batch.ratio_ids(algorithm.ratio_level),
         )

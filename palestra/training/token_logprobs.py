@@ -44,6 +44,14 @@ def token_logprobs(
     return logprobs, -(scores.exp() * scores).sum(-1)
 
 
+@torch.no_grad()
+def sample_tokens(head: Any, hidden: Tensor, scaling: Scaling, generator: torch.Generator) -> Tensor:
+    """Return a token [N] for each of the hidden states [N, width], sampled from the predicted distribution."""
+    rows = max(1, _block(hidden.device) // head.weight.shape[0])
+    parts = [_scaled(head(part), *scaling).softmax(-1) for part in torch.split(hidden, rows)]
+    return torch.cat([torch.multinomial(part, 1, generator=generator)[:, 0] for part in parts])
+
+
 def _block(device: torch.device) -> int:
     """Return the maximum number of logits to compute at a time."""
     if device.type != "cuda":

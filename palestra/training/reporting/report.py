@@ -101,6 +101,7 @@ _SMALL: Sequence[tuple[str, str, Callable[[float], str]]] = (
     ("Entropy", "entropy", "{:g}".format),
     ("Entropy bonus", "entropy_coef", "{:g}".format),
     ("Entropy bonus, failed episodes", "entropy_coef_failed", "{:.3g}".format),
+    ("Tokens in unsolved states", "unsolved", _percent),
     ("Learning rate", "lr", "{:g}".format),
     ("KL of the step", "step_kl", "{:g}".format),
     ("KL to the reference", "kl", "{:g}".format),
