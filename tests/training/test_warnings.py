@@ -149,6 +149,22 @@ def test_a_run_that_goes_wrong_is_reported(settings: dict[str, Any], words: str,
     assert sum(words in line for line in lines) == 1, lines
 
 
+@pytest.mark.parametrize(("settings", "reported"), [({}, 1), ({"kl_unsolved": 0.1}, 0)])
+def test_a_recorded_run_that_stopped_learning_is_reported(settings: dict[str, Any], reported: int) -> None:
+    run = json.loads((Path(__file__).parent / "data" / "plateau.json").read_text())
+    warnings = Warnings(from_mapping({"env": ENV, **settings}))
+    rows: list[dict[str, Any]] = []
+    found = []
+    for step, (success, entropy) in enumerate(zip(run["success"], run["entropy"], strict=True)):
+        rows.append({"step": step, "success": success, "entropy": entropy})
+        found += [(step, message) for message in warnings.check(rows)]
+    assert len(found) == reported
+    for step, message in found:
+        assert 150 <= step <= 200, "it rose until step 115"
+        assert message.startswith("warning: the success rate has stayed at 82% for 50 steps")
+        assert "try --kl-unsolved 0.1" in message
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_healthy_runs_have_no_warnings(share: float) -> None:
     """Check the metrics of recorded runs that reached their target success rate or were still improving.

@@ -15,6 +15,10 @@ RECENT = 10  # number of recent steps in which an event is counted
 MIN_EVENTS = 5  # minimum number of recent steps with an event for a warning
 MAX_CUT_REPLIES = 0.2  # fraction of replies that reach the maximum length
 MIN_ENTROPY = 0.1  # entropy, as a fraction of the initial one, below which a policy has stopped exploring
+PLATEAU = 50  # number of steps in which the success rate does not rise
+FLAT = 0.02  # change of the success rate between the first and the second half of these steps
+ALMOST_SOLVED = 0.85  # success rate above which this is no problem
+LOW_ENTROPY = 0.3  # entropy, as a fraction of the initial one, below which some actions may have no probability left
 HIGHER_ENTROPY = 1.5  # factor by which the entropy grows
 SOLVED = 0.5  # success rate above which a low or growing entropy is no problem
 MAX_INVALID = 0.9  # fraction of invalid actions
@@ -40,6 +44,7 @@ class Warnings:
             "cut": self._cut_replies,
             "entropy": self._entropy_collapse,
             "noise": self._entropy_growth,
+            "plateau": self._plateau,
             "unknown format": self._unknown_format,
             "signal": self._no_signal,
             "environment": self._unsolved_environments,
@@ -75,7 +80,7 @@ class Warnings:
             return None
         return (
             f"the entropy per token fell from {entropy[0]:.2g} to {entropy[1]:.2g}, but only {success[1]:.0%} of the "
-            "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-floor, or lower "
+            "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-coefficient, or lower "
             "--target-kl"
         )
 
@@ -89,6 +94,22 @@ class Warnings:
             f"the entropy per token rose from {entropy[0]:.2g} to {entropy[1]:.2g}, but the success rate only changed "
             f"from {success[0]:.0%} to {success[1]:.0%}: the entropy bonus is stronger than the rewards, and replies "
             "become random. Use easier tasks, partial credit or a longer warm start, or lower --entropy"
+        )
+
+    def _plateau(self, rows: Sequence[Row]) -> str | None:
+        """Check whether some episodes keep failing although the algorithm could make other actions likely again."""
+        recent = [row["success"] for row in rows[-PLATEAU:] if "success" in row]
+        entropy = _change(rows, "entropy")
+        unused = getattr(self._config.algorithm.config, "kl_unsolved", None) == 0
+        if not unused or len(recent) < PLATEAU or entropy is None or entropy[1] > LOW_ENTROPY * entropy[0]:
+            return None
+        earlier, success = fmean(recent[: PLATEAU // 2]), fmean(recent[PLATEAU // 2 :])
+        if not SOLVED < success < ALMOST_SOLVED or abs(success - earlier) > FLAT:
+            return None
+        return (
+            f"the success rate has stayed at {success:.0%} for {PLATEAU} steps, and the entropy per token fell from "
+            f"{entropy[0]:.2g} to {entropy[1]:.2g}: where episodes fail, the policy may no longer sample the actions "
+            "that would help. In a new run, try --kl-unsolved 0.1, or check whether all tasks can be solved"
         )
 
     def _unknown_format(self, rows: Sequence[Row]) -> str | None:
