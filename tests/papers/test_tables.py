@@ -122,19 +122,20 @@ def test_the_tables_are_generated_from_the_data(script: str, tmp_path: Path, mon
     assert page.read_text() == written, f"run: python recipes/papers/{script}.py --table"
 
 
-def test_the_table_of_runs_with_default_settings_is_generated_from_the_data(tmp_path: Path) -> None:
-    stability, files = module("stability"), module("files")
-    rows = files.results(stability.RESULTS)
-    assert rows
+def test_the_tables_of_runs_with_default_settings_are_generated_from_the_data(tmp_path: Path) -> None:
+    stability, forgotten, files = module("stability"), module("forgotten_actions"), module("files")
     sections = [
-        (stability.PAGE, "stability", stability.summary),
-        (stability.RUNS_PAGE, "stability runs", stability.table),
+        (stability, stability.PAGE, "stability", stability.summary),
+        (stability, stability.RUNS_PAGE, "stability runs", stability.table),
+        (forgotten, forgotten.PAGE, "forgotten actions", forgotten.table),
     ]
-    for page, name, text in sections:
+    for script, page, name, text in sections:
+        rows = files.results(script.RESULTS)
+        assert rows
         copy = tmp_path / page.name
         copy.write_text(page.read_text())
         files.write_section(copy, name, text(rows))
-        assert copy.read_text() == page.read_text(), "run: python recipes/papers/stability.py --table"
+        assert copy.read_text() == page.read_text(), f"run: python recipes/papers/{script.__name__}.py --table"
 
 
 def test_runs_with_default_settings_have_no_settings_of_their_own() -> None:
