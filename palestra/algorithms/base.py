@@ -194,7 +194,8 @@ class PolicyGradientConfig(AlgorithmConfig):
         0.0,
         "Coefficient of KL(start || policy), where start is the model at the start of RL, in unsolved states: turns "
         "whose conversation so far occurred several times in a step, but never led to success or a positive return. "
-        "Unlike an entropy bonus, it makes actions likely again that the policy no longer samples; 0 disables it.",
+        "Unlike an entropy bonus, it makes actions likely again that the policy no longer samples; 0 disables it. "
+        "Groups that --zero-variance excludes are excluded here as well.",
         at_least=0,
     )
     cut_penalty: float = option(

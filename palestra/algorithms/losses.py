@@ -136,10 +136,10 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
         - other_coef agg(log q).
 
     r = p / p_old, or p / p_prox with proximal log-probs; w are the importance weights and v the entropy weights, both 1
-    by default; q are the probabilities of other tokens. With `ratio_ids`, r is the geometric mean
-    of the ratios of all tokens with the same number (GSPO). With the "cispo" objective, the policy term is
-    -w clip(r, 1 - low, 1 + high) A log p, where the clipped ratio has no gradient. With `clip_dual` c, the policy term
-    is at most -w c A where A is negative.
+    by default; q are the probabilities of other tokens. With `ratio_ids`, r is the geometric mean of the ratios of all
+    tokens with the same number (GSPO). With the "cispo" objective, the policy term is -w clip(r, 1 - low, 1 + high) A
+    log p, where the clipped ratio has no gradient. With `clip_dual` c, the policy term is at most -w c A where A is
+    negative.
     """
     options = options or LossOptions()
     valid = inputs.mask.bool()
@@ -202,7 +202,9 @@ def policy_loss(inputs: LossInputs, denominators: Denominators, options: LossOpt
             loss = loss - options.entropy_coef * total(bonus)
     elif options.entropy_coef:
         raise BadValue("entropy_coef needs the entropy at each token; pass it or set entropy_coef to 0")
-    if inputs.other_logprobs is not None:
+    if options.other_coef:
+        if inputs.other_logprobs is None:
+            raise BadValue("other_coef needs the log-probs of other tokens; pass them or set other_coef to 0")
         loss = loss - options.other_coef * total(inputs.other_logprobs)
     return LossOutput(loss=loss, metrics=metrics | {"loss": loss.detach()})
 

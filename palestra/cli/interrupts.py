@@ -55,12 +55,12 @@ def _repeated_in_finalizers() -> Iterator[None]:
 
 
 def _repeat() -> None:
-    """Send the signal of Ctrl-C to the main thread, which must be the calling one, until a handler has run.
+    """Send the signal of Ctrl-C to the calling thread, if it is the main one, until a handler has run.
 
     A single signal has no effect until the end of a call that blocks if it arrives just before the call.
     """
     main, before, handled = threading.get_ident(), signal.getsignal(signal.SIGINT), threading.Event()
-    if not callable(before):
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
         return
 
     def handler(number: int, frame: FrameType | None) -> None:
@@ -72,7 +72,7 @@ def _repeat() -> None:
         delay = REPEAT_AFTER
         while not handled.wait(delay):
             signal.pthread_kill(main, signal.SIGINT)
-            if signal.getsignal(signal.SIGINT) is not handler:  # replaced in the meantime, for example by asyncio
+            if signal.getsignal(signal.SIGINT) is not handler:  # has run, or another one was set
                 return
             delay = min(2 * delay, 1.0)  # the main thread may be in a call that signals do not interrupt
 

@@ -44,7 +44,7 @@ class Scores(NamedTuple):
     logprobs: Tensor
     entropy: Tensor | None
     values: Tensor | None  # critic value of the state before each token
-    others: Tensor | None = None  # log-probs of other tokens in place of those in the mask
+    other_logprobs: Tensor | None = None  # log-probs of `other_ids`
 
 
 class Policy(nn.Module):
@@ -148,14 +148,16 @@ class Policy(nn.Module):
         entropy: bool = False,
         entropy_gradient: bool = True,
         values: Tensor | None = None,
-        others: Tensor | None = None,
+        other_ids: Tensor | None = None,
     ) -> Scores:
         """Run one forward pass; return log-probs and entropies for tokens in the mask, and critic values for `values`.
 
-        `others` contains other tokens whose log-probs are returned as well, or -1. With several processes, each must
+        `other_ids` contains other tokens whose log-probs are returned as well, or -1. With several processes, each must
         call this method the same number of times.
         """
-        scores: Scores = self(batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values, others=others)
+        scores: Scores = self(
+            batch, entropy=entropy, entropy_gradient=entropy_gradient, values=values, other_ids=other_ids
+        )
         return scores
 
     @torch.no_grad()
@@ -179,7 +181,7 @@ class Policy(nn.Module):
         entropy: bool = False,
         entropy_gradient: bool = True,
         values: Tensor | None = None,
-        others: Tensor | None = None,
+        other_ids: Tensor | None = None,
     ) -> Scores:
         """Implement `score`, which calls the module rather than this method so that FSDP gathers the weights."""
         with memory.recompute(self._recomputes(batch)):
@@ -193,8 +195,8 @@ class Policy(nn.Module):
         )
         empty = torch.zeros(batch.ids.shape, device=hidden.device)
         other_logprobs = None
-        if others is not None:
-            ids = others[row, column].long()
+        if other_ids is not None:
+            ids = other_ids[row, column].long()
             known = ids >= 0
             chosen, _ = token_logprobs(
                 head, states[known], ids[known], self._scaling, entropy=False, entropy_gradient=False

@@ -14,10 +14,12 @@ from palestra.algorithms.base import Level
 from palestra.algorithms.losses import kl_reward
 from palestra.rollout.samples import TrainingSample
 from palestra.rollout.types import Trajectory
+from palestra.seeding import child_seed
 from palestra.training.batch import MicroBatch
 from palestra.training.corrections import EpisodeImportance, samples_by_episode
 
 if TYPE_CHECKING:
+    from palestra.training.distributed import DistributedContext
     from palestra.training.learner import Learner
 
 MIN_VISITS = 4  # minimum number of visits of an unsolved state
@@ -38,7 +40,9 @@ def precompute(learner: Learner, samples: Sequence[TrainingSample], *, corrected
         columns |= {"proximal_logprobs", "weights", "loss_mask"}
     if critic:
         columns.add("values")
-    reference = learner.reference if learner.policy_gradient.config.kl else None
+    options = learner.policy_gradient.config
+    # With `kl_unsolved` alone, the reference model only samples tokens.
+    reference = learner.reference if options.kl or not options.kl_unsolved else None
     others = {"ref_logprobs": reference, "teacher_logprobs": learner.teacher}
     columns |= {name for name, policy in others.items() if policy is not None}
     if any(sample.teacher_logprobs is not None for sample in samples):
@@ -122,8 +126,8 @@ def assign_entropy_weights(samples: Sequence[TrainingSample], weights: Sequence[
 @torch.no_grad()
 def assign_start_ids(
     learner: Learner, samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory], seed: int
-) -> float:
-    """Fill `start_ids` with tokens that the reference model samples in unsolved states; return their number.
+) -> None:
+    """Fill `start_ids` with tokens that the reference model samples in unsolved states.
 
     The mean of -log p over these tokens is KL(reference || policy) plus the entropy of the reference model, which is
     constant.
@@ -131,27 +135,29 @@ def assign_start_ids(
     reference = learner.reference
     if reference is None:
         raise ValueError("the learner has no reference model")
-    unsolved = unsolved_turns(samples, trajectories)
-    for sample in samples:
+    unsolved: dict[int, frozenset[int]] = {}  # turns by sample
+    for sample, turns in zip(samples, unsolved_turns(samples, trajectories, learner.distributed), strict=True):
         sample.start_ids = [-1] * len(sample)
-    generator = torch.Generator(reference.device).manual_seed(seed)
-    chosen = [(sample, turns) for sample, turns in zip(samples, unsolved, strict=True) if turns]
-    turns_of = {id(sample): turns for sample, turns in chosen}
-    for micro_batch in learner.micro_batches([sample for sample, _ in chosen]):
+        if turns:
+            unsolved[id(sample)] = turns
+    generator = torch.Generator(reference.device).manual_seed(child_seed(seed, learner.distributed.rank))
+    for micro_batch in learner.micro_batches([sample for sample in samples if id(sample) in unsolved]):
         ids = micro_batch.read(reference.sample(micro_batch, generator), -1)
         for sample, own in zip(micro_batch.samples, ids, strict=True):
-            turns = turns_of.get(id(sample), frozenset())
+            turns = unsolved.get(id(sample), frozenset())  # none: a blank sample
             sample.start_ids = [
                 int(token) if turn in turns else -1 for token, turn in zip(own, sample.turn_index, strict=True)
             ]
-    return float(sum(token >= 0 for sample, _ in chosen for token in sample.start_ids or ()))
 
 
-def unsolved_turns(samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory]) -> list[frozenset[int]]:
+def unsolved_turns(
+    samples: Sequence[TrainingSample], trajectories: Sequence[Trajectory], distributed: DistributedContext
+) -> list[frozenset[int]]:
     """Return, for each sample, its turns in unsolved states.
 
-    The state is the conversation so far. It is unsolved if it occurred at least `MIN_VISITS` times and never led to
-    success or to a positive return, as with partial credit, which shows which actions are better.
+    The state is the conversation so far. It is unsolved if it occurred at least `MIN_VISITS` times in the step and
+    never led to success or to a positive return, as with partial credit, which shows which actions are better. If no
+    state led to either, as in an environment whose rewards are only costs, there are no unsolved states.
     """
     returns = [list(accumulate(turn.reward for turn in reversed(t.turns)))[::-1] for t in trajectories]
     visits: Counter[int] = Counter()
@@ -162,7 +168,7 @@ def unsolved_turns(samples: Sequence[TrainingSample], trajectories: Sequence[Tra
         own: dict[int, int] = {}
         for i, turn in enumerate(sample.turn_index):
             if turn >= 0 and turn not in own:
-                state = hash((state, tuple(sample.ids[last:i])))
+                state = hash((state, tuple(sample.ids[last:i])))  # the same in all processes
                 own[turn], last = state, i
                 if returns[sample.episode][turn] > 0:
                     solved.add(state)
@@ -170,7 +176,10 @@ def unsolved_turns(samples: Sequence[TrainingSample], trajectories: Sequence[Tra
         visits.update(own.values())
         if trajectories[sample.episode].success:
             solved.update(own.values())
-    unsolved = {state for state, count in visits.items() if count >= MIN_VISITS} - solved
+    shards = distributed.gather((visits, solved))
+    total = sum((counts for counts, _ in shards), Counter[int]())
+    good = set[int]().union(*(part for _, part in shards))
+    unsolved = {state for state, count in total.items() if count >= MIN_VISITS and good} - good
     return [frozenset(turn for turn, state in own.items() if state in unsolved) for own in states]
 
 

@@ -92,8 +92,11 @@ def reinforcement_step(
         assign_entropy_weights(samples, [1.0 if trajectory.success else factor for trajectory in trajectories])
         columns |= {"entropy_weights"}
     if limits.kl_unsolved:
-        tokens = assign_start_ids(learner, samples, trajectories, child_seed(config.run.seed, "start ids", step))
-        counts = learner.distributed.sum([tokens, float(sum(sample.sampled for sample in samples))])
+        assign_start_ids(learner, samples, trajectories, child_seed(config.run.seed, "start ids", step))
+        kept = set(advantages.kept)
+        own = [sample for sample in samples if first + sample.episode in kept]
+        tokens = sum(token >= 0 for sample in own for token in sample.start_ids or ())
+        counts = learner.distributed.sum([float(tokens), float(sum(sample.sampled for sample in own))])
         metrics["unsolved"] = counts[0] / max(1.0, counts[1])
         columns |= {"start_ids"}
     rng = Random(child_seed(config.run.seed, "minibatches", step))
@@ -183,9 +186,9 @@ def policy_gradients(
     learner.optimizer.zero_grad()
     parts: list[dict[str, Tensor]] = []
     for batch, value_mask in zip(batches, positions, strict=True):
-        others = batch.column("start_ids")
+        start_ids = batch.column("start_ids")
         scores = learner.policy.score(
-            batch, entropy=True, entropy_gradient=entropy_coef != 0, values=value_mask, others=others
+            batch, entropy=True, entropy_gradient=entropy_coef != 0, values=value_mask, other_ids=start_ids
         )
         inputs = LossInputs(
             logprobs=scores.logprobs,
@@ -197,7 +200,7 @@ def policy_gradients(
             ref_logprobs=batch.column("ref_logprobs"),
             entropy=scores.entropy,
             entropy_weights=batch.column("entropy_weights"),
-            other_logprobs=scores.others,
+            other_logprobs=scores.other_logprobs,
             lengths=batch.lengths,
             ratio_ids=batch.ratio_ids(algorithm.ratio_level),
         )

@@ -96,10 +96,10 @@ def train(settings: Mapping[str, Any], folder: Path) -> int | None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table with one line per run."""
+    """Return a Markdown table with one line per finished run."""
     steps = (STEPS, *range(STEPS + 5, STEPS + FURTHER + 1, 5))
     groups: defaultdict[float, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
+    for row in (row for row in rows if row["ended"] == "finished"):
         groups[row["kl_unsolved"]].append(row)
     lines = [
         f"| `--kl-unsolved` | seed | {' | '.join(f'{step}' for step in steps)} |",

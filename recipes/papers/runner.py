@@ -83,8 +83,8 @@ def execute(plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Names
 
 def run_jobs(jobs: Sequence[Callable[[], None]], count: int) -> None:
     """Call functions, up to `count` at a time; after Ctrl-C, SIGTERM or an error, end the processes that they use."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if is_main else None
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(job) for job in jobs]
         try:
@@ -97,6 +97,8 @@ def run_jobs(jobs: Sequence[Callable[[], None]], count: int) -> None:
             if not all(future.done() for future in futures):
                 pool.shutdown(wait=False, cancel_futures=True)
                 end_all()
+            if is_main:
+                signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _selected(run: Run, args: argparse.Namespace) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from palestra.errors import BadValue
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
 from palestra.training import train
+from palestra.training.distributed import DistributedContext
 from palestra.training.learner import Learner
 from palestra.training.precompute import MIN_VISITS, assign_start_ids, precompute, unsolved_turns
 from palestra.training.recipe import from_mapping
@@ -28,6 +30,7 @@ from tests.training.helpers import batch, learner_of, trajectory
 torch.set_num_threads(1)
 
 COPIES = 5
+ALONE = DistributedContext()
 
 
 def episode(seed: int, *, success: bool, rewards: Sequence[float] = (0.0, 0.0, 0.0)) -> Trajectory:
@@ -66,8 +69,13 @@ def deterministic(**options: Any) -> Learner:
     return learner
 
 
-def unsolved(trajectories: Sequence[Trajectory]) -> list[set[int]]:
-    return [set(turns) for turns in unsolved_turns(to_batch(trajectories), trajectories)]
+def unsolved(
+    trajectories: Sequence[Trajectory], processes: DistributedContext = ALONE, *, solved: bool = True
+) -> list[set[int]]:
+    """Return the unsolved turns of each sample; with `solved`, another episode of the step succeeds."""
+    if solved:
+        return unsolved([*trajectories, episode(9, success=True)], processes, solved=False)[:-1]
+    return [set(turns) for turns in unsolved_turns(to_batch(trajectories), trajectories, processes)]
 
 
 def test_states_that_were_visited_often_and_never_led_to_success_are_unsolved() -> None:
@@ -103,6 +111,40 @@ def test_a_conversation_whose_start_was_removed_has_its_own_states() -> None:
     assert unsolved([parts] * MIN_VISITS) == [{0}, {1, 2}] * MIN_VISITS
 
 
+def test_a_step_without_success_has_no_unsolved_states() -> None:
+    failed = episode(1, success=False, rewards=(-1.0, -1.0, -1.0))
+    assert unsolved([failed] * MIN_VISITS) == [{0, 1, 2}] * MIN_VISITS
+    assert unsolved([failed] * MIN_VISITS, solved=False) == [set()] * MIN_VISITS
+
+
+def test_states_are_compared_over_all_processes() -> None:
+    failed, half = episode(1, success=False), MIN_VISITS // 2
+
+    class Two(DistributedContext):
+        def gather(self, value: Any) -> list[Any]:
+            return [value, other]
+
+    other: Any = (Counter[int](), set[int]())
+    assert unsolved([failed] * half, Two()) == [set()] * half
+    other = value_of([failed] * (MIN_VISITS - half))
+    assert unsolved([failed] * half, Two()) == [{0, 1, 2}] * half
+    other = value_of([replace(failed, success=True)])
+    assert unsolved([failed] * MIN_VISITS, Two()) == [set()] * MIN_VISITS
+
+
+def value_of(trajectories: Sequence[Trajectory]) -> Any:
+    """Return what a process sends to the others."""
+    sent: list[Any] = []
+
+    class Sender(DistributedContext):
+        def gather(self, value: Any) -> list[Any]:
+            sent.append(value)
+            return [value]
+
+    unsolved(trajectories, Sender(), solved=False)
+    return sent[0]
+
+
 def test_a_negative_coefficient_is_refused() -> None:
     with pytest.raises(BadValue, match="kl_unsolved must be at least 0"):
         PolicyGradientConfig(kl_unsolved=-0.1)
@@ -126,15 +168,15 @@ def test_other_tokens_are_scored_like_the_sampled_ones(packing: bool) -> None:
     for sample in samples:
         sample.start_ids = [i if n % 3 else -1 for n, i in enumerate(sample.ids)]
     for micro_batch in learner.micro_batches(samples):
-        others = micro_batch.column("start_ids")
-        assert others is not None
-        scores = learner.policy.score(micro_batch, others=others)
-        assert scores.others is not None
-        known = micro_batch.mask & (others >= 0)
-        torch.testing.assert_close(scores.others[known], scores.logprobs[known])
-        assert not scores.others[~known].any()
+        other_ids = micro_batch.column("start_ids")
+        assert other_ids is not None
+        scores = learner.policy.score(micro_batch, other_ids=other_ids)
+        assert scores.other_logprobs is not None
+        known = micro_batch.mask & (other_ids >= 0)
+        torch.testing.assert_close(scores.other_logprobs[known], scores.logprobs[known])
+        assert not scores.other_logprobs[~known].any()
         assert known.any()
-    assert learner.policy.score(micro_batch).others is None
+    assert learner.policy.score(micro_batch).other_logprobs is None
 
 
 @pytest.mark.parametrize("packing", [False, True])
@@ -148,12 +190,11 @@ def test_only_unsolved_states_have_tokens_of_the_reference_model(packing: bool, 
     samples = to_batch(trajectories)
     found = []
     for seed in (1, 1, 2):
-        count = assign_start_ids(learner, samples, trajectories, seed)
+        assign_start_ids(learner, samples, trajectories, seed)
         for sample in samples:
             assert sample.start_ids is not None
             expected = [bool(m) and sample.episode < COPIES for m in sample.mask]
             assert [token >= 0 for token in sample.start_ids] == expected
-        assert count == sum(sample.sampled for sample in samples[:COPIES])
         found.append([sample.start_ids for sample in samples])
     assert found[0] == found[1] != found[2]
 

@@ -80,7 +80,7 @@ class Warnings:
             return None
         return (
             f"the entropy per token fell from {entropy[0]:.2g} to {entropy[1]:.2g}, but only {success[1]:.0%} of the "
-            "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-coefficient, or lower "
+            "episodes succeed: the policy has stopped exploring. Raise --entropy or --entropy-floor, or lower "
             "--target-kl"
         )
 
@@ -97,7 +97,7 @@ class Warnings:
         )
 
     def _plateau(self, rows: Sequence[Row]) -> str | None:
-        """Check whether some episodes keep failing although the algorithm could make other actions likely again."""
+        """Check whether success no longer rises while the entropy is low and --kl-unsolved is off."""
         recent = [row["success"] for row in rows[-PLATEAU:] if "success" in row]
         entropy = _change(rows, "entropy")
         unused = getattr(self._config.algorithm.config, "kl_unsolved", None) == 0
