@@ -39,6 +39,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             "env": "game:GuessTheNumber-v0-easy",
             "model": f"default:{args.size}",
             "algorithm": "reinforce",  # has a gradient also with one episode
+            "kl_unsolved": 0.0,  # needs no reference model
             "device": "cpu",
             "gradient_checkpointing": args.recompute,
             "token_budget": max(args.tokens, args.budget),

@@ -130,8 +130,8 @@ class PolicyGradientConfig(AlgorithmConfig):
     )
     kl: float = option(
         0.0,
-        "Coefficient of the KL penalty, which keeps the policy close to the model at the start of RL; 0 disables the "
-        "penalty, and no reference model is loaded.",
+        "Coefficient of the KL penalty, which keeps the policy close to the model at the start of RL; 0 disables it. "
+        "The penalty and --kl-unsolved need a second copy of the weights.",
         at_least=0,
     )
     kl_estimator: KLEstimator = option(
@@ -196,6 +196,7 @@ class PolicyGradientConfig(AlgorithmConfig):
         "whose conversation so far occurred several times in a step, but never led to success or a positive return. "
         "Unlike an entropy bonus, it makes actions likely again that the policy no longer samples; 0 disables it. "
         "Groups that --zero-variance excludes are excluded here as well.",
+        untrained=0.1,
         at_least=0,
     )
     cut_penalty: float = option(
@@ -315,7 +316,7 @@ class PolicyGradient(Algorithm[G]):
 
     @property
     def needs_reference(self) -> bool:
-        return self.config.kl > 0 or self.config.kl_unsolved > 0
+        return self.config.kl > 0 or bool(self.config.kl_unsolved)
 
     @property
     def ratio_level(self) -> RatioLevel:
@@ -352,7 +353,7 @@ class PolicyGradient(Algorithm[G]):
             kl_coef=config.kl if config.kl_in == "loss" else 0.0,
             kl_estimator=config.kl_estimator,
             entropy_coef=config.entropy or 0.0,
-            other_coef=config.kl_unsolved,
+            other_coef=config.kl_unsolved or 0.0,
         )
 
     def loss(self, inputs: LossInputs, denominators: Denominators, *, entropy_coef: float | None = None) -> LossOutput:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from palestra.algorithms.base import AlgorithmConfig, Level, PolicyGradient, PolicyGradientConfig
 from palestra.algorithms.episode import Advantages, Episode, turn_returns
 from palestra.algorithms.normalize import env_keys, normalize, weights_of
-from palestra.algorithms.options import option
+from palestra.algorithms.options import changed_default, option
 from palestra.errors import BadValue
 
 
@@ -27,6 +27,7 @@ class DistillConfig(PolicyGradientConfig):
         "Coefficient of the batch-normalized return that is added to the advantages; 0 trains only toward the teacher.",
         at_least=0,
     )
+    kl_unsolved: float = changed_default(PolicyGradientConfig, "kl_unsolved", 0.0)  # the teacher knows better actions
 
 
 class Distill(PolicyGradient[DistillConfig]):

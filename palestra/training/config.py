@@ -50,6 +50,11 @@ class TrainConfig:
     run: RunConfig = field(default_factory=RunConfig)
     ray: RayConfig = field(default_factory=RayConfig)
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether to keep a frozen copy of the model at the start of RL."""
+        return self.algorithm.needs_reference or bool(getattr(self.algorithm.config, "kl_unsolved", 0))
+
     def __post_init__(self) -> None:
         self._resolve_defaults()
         algorithm, sampling = self.algorithm, self.sampling

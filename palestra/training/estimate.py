@@ -279,7 +279,7 @@ def _other_models(config: TrainConfig, model: Any, offload: bool) -> Parts:
     """Return the memory of the models besides the policy."""
     algorithm, itemsize = config.algorithm, model.dtype.itemsize
     models: Parts = {}
-    if algorithm.needs_reference:
+    if config.needs_reference:
         models["reference model"] = itemsize * count_parameters(model)
     if not isinstance(algorithm, PolicyGradient):
         return models

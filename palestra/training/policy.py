@@ -346,7 +346,7 @@ def load_policy(
             adapters.load_lora(loaded, adapter)
     # An engine with its own weights needs no full copy of the sharded model, but LoRA and a reference model do.
     remote = getattr(get_engine(config.sampling.engine), "starts_empty", False)
-    copies = not remote or bool(config.model.lora_rank) or config.algorithm.needs_reference
+    copies = not remote or bool(config.model.lora_rank) or config.needs_reference
     if several and sampler is None and copies:
         sampler = copy.deepcopy(loaded).requires_grad_(False)
     with torch.random.fork_rng(devices=[]):

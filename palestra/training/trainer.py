@@ -55,7 +55,7 @@ class Trainer(ABC):
 
     lockstep: ClassVar[bool] = True  # whether to sample in lockstep on a CPU, for bitwise reproducible results
     distributed_support: ClassVar[bool] = False  # whether the trainer supports several processes (torchrun)
-    rolls_back: ClassVar[bool] = False  # whether to restore the best weights if the success rate falls
+    rolls_back: ClassVar[bool] = False  # whether to restore earlier weights if the success rate falls
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Trainer(ABC):
         self._warnings = Warnings(config)
         self._causes = CauseLog()
         torch.set_num_threads(cpu_threads(config.run.threads, parameters, policy.device.type))
-        reference = self._load_reference(policy, last) if config.algorithm.needs_reference else None
+        reference = self._load_reference(policy, last) if config.needs_reference else None
         self.learner = Learner(policy, config, reference, self.distributed, load_teacher(config, policy))
         self._save_reply_length()
         self.rollback = Rollback(self.learner, self.folder, errors=config.eval.rollback * self.rolls_back)

@@ -12,7 +12,7 @@ from palestra.algorithms.registry import options_of
 Row = dict[str, Any]  # result of a run in a data file
 
 # Defaults of the first runs that have changed since: all runs that are compared have the same value.
-EARLIER: dict[str, Any] = {"entropy_failed": 1.0}
+EARLIER: dict[str, Any] = {"entropy_failed": 1.0, "kl_unsolved": 0.0}
 
 # Settings for a small pretrained model, as in recipes/gpu/smollm2_guess_the_number.toml: it rarely writes a valid
 # action and learns the format from a scripted player's episodes. The rates are those that models with at most 135M

@@ -270,6 +270,7 @@ def test_a_run_of_an_earlier_version_keeps_its_defaults(capsys: pytest.CaptureFi
 
     def forget(settings: dict[str, Any]) -> dict[str, Any]:
         assert settings["algorithm"].pop("entropy_failed") == 10.0
+        assert settings["algorithm"].pop("kl_unsolved") == 0.1
         return settings
 
     saved = json.loads(Path("run/run.json").read_text())
@@ -282,10 +283,13 @@ def test_a_run_of_an_earlier_version_keeps_its_defaults(capsys: pytest.CaptureFi
 
     assert main(["train", "--out", "run", "--resume", "--steps", "2", "--quiet"]) == 0
     assert read(Path("run/metrics.jsonl"))[-1]["step"] == 1
-    assert checkpoint.saved_config(checkpoint.checkpoints(Path("run"))[-1])["algorithm"]["entropy_failed"] == 1.0
+    algorithm = checkpoint.saved_config(checkpoint.checkpoints(Path("run"))[-1])["algorithm"]
+    assert (algorithm["entropy_failed"], algorithm["kl_unsolved"]) == (1.0, 0.0)
     capsys.readouterr()
     assert main(["train", *TINY, "--steps", "3", "--out", "run", "--quiet"]) == 2
-    assert "algorithm.entropy_failed: 1.0 -> 10.0\n" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "algorithm.entropy_failed: 1.0 -> 10.0\n" in error
+    assert "algorithm.kl_unsolved: 0.0 -> 0.1\n" in error
 
 
 def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,10 +300,11 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_checkpoint(capsys: pytest
         "sys.exit(main(['train', *sys.argv[1:]]))\n"
     )
     command = [*TINY, "--steps", "1", "--out", "run"]
-    done = warm_process.run([sys.executable, "-c", code, *command], capture_output=True)
-    assert done.returncode == 3
-    assert done.stderr.startswith("palestra: store failed: cannot write run/best.pt")
-    assert done.stderr.count("\n") == 1
+    for options, path in (["--kl-unsolved", "0"], "run/best.pt"), (["--overwrite"], "the checkpoint run/start"):
+        done = warm_process.run([sys.executable, "-c", code, *command, *options], capture_output=True)
+        assert done.returncode == 3
+        assert done.stderr.startswith(f"palestra: store failed: cannot write {path}: ")
+        assert done.stderr.count("\n") == 1
     assert main(["train", *command, "--json"]) == 0
     assert [row["step"] for row in curve("run")] == [-1, 0]
     assert "resumed" not in capsys.readouterr().err

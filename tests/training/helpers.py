@@ -44,6 +44,7 @@ def config_of(**values: Any) -> TrainConfig:
         "max_grad_norm": 1e9,
         "target_kl": 0.0,
         "kl_backtrack": 0.0,
+        "kl_unsolved": 0.0,
         "normalize_per_turn": False,
     }
     options = options_of(str(values.get("algorithm", "rebn")))

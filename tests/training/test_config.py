@@ -28,6 +28,7 @@ UNTRAINED: dict[str, Any] = {
     "entropy": 0.01,
     "entropy_floor": 0.3,
     "entropy_failed": 10.0,
+    "kl_unsolved": 0.1,
     "cut_penalty": 0.1,
     "is_correction": "stale",
 }  # defaults for untrained models
@@ -68,6 +69,15 @@ def test_the_algorithm_may_be_a_name_a_class_or_a_config() -> None:
     )
     want = GRPO(**{**UNTRAINED, "gamma": 0.5})
     assert {from_mapping({"env": GAME, **settings}).algorithm for settings in given} == {want}
+
+
+def test_only_untrained_models_without_a_teacher_are_pulled_to_their_start_in_unsolved_states(taught: str) -> None:
+    def coefficient(**settings: Any) -> Any:
+        return vars(from_mapping({"env": GAME, **settings}).algorithm.config)["kl_unsolved"]
+
+    assert coefficient() == coefficient(algorithm="ppo") == 0.1
+    assert coefficient(model=taught) == coefficient(algorithm="distill", teacher=taught) == 0
+    assert coefficient(model=taught, kl_unsolved=0.2) == 0.2
 
 
 def test_the_baseline_of_reinforce_is_an_option() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from palestra.algorithms.base import PolicyGradientConfig
+from palestra.algorithms.rebn import ReBN
 from palestra.errors import BadValue
 from palestra.rollout.samples import to_batch
 from palestra.rollout.types import Trajectory
@@ -278,3 +279,20 @@ def test_a_run_keeps_the_model_at_the_start_and_continues_with_it(tmp_path: Path
     same = ("loss", "step_kl", "unsolved", "success")
     found, expected = ([[row[key] for key in same] for row in rows[name]] for name in ("resumed", "whole"))
     assert found == expected
+
+
+class WithoutPenalty(ReBN):
+    """An algorithm from before the option existed."""
+
+    name = "without_penalty"
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.config.kl > 0
+
+
+def test_an_algorithm_that_only_needs_the_start_for_a_penalty_has_it_for_this_option_as_well() -> None:
+    settings = {"env": "game:GuessTheNumber-v0-easy", "algorithm": WithoutPenalty}
+    assert from_mapping(settings).needs_reference
+    assert not from_mapping({**settings, "kl_unsolved": 0.0}).needs_reference
+    assert from_mapping({**settings, "kl_unsolved": 0.0, "kl": 0.1}).needs_reference

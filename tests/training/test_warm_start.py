@@ -160,12 +160,13 @@ def test_a_run_that_was_killed_in_the_warm_start_keeps_no_rows(tmp_path: Path) -
 
 def test_a_run_without_newer_options_can_be_resumed_unless_they_are_changed() -> None:
     tables = config_of().to_dict()
-    tables["algorithm"]["entropy_failed"] = 1.0
+    tables["algorithm"] |= {"entropy_failed": 1.0, "kl_unsolved": 0.0}
     older = {name: {k: v for k, v in table.items() if (name, k) not in ADDED} for name, table in tables.items()}
     saved = with_added(older)
     assert changed_settings(saved, tables) == []
-    assert changed_settings(saved, config_of(entropy_failed=10.0).to_dict()) == [("algorithm", "entropy_failed")]
-    options = {"warm_ignore_small_gradients": True, "warm_observation_weight": 0.5, "entropy_failed": 1.0}
+    assert changed_settings(saved, config_of(kl_unsolved=0.0).to_dict()) == [("algorithm", "entropy_failed")]
+    options = {"warm_ignore_small_gradients": True, "warm_observation_weight": 0.5}
+    options |= {"entropy_failed": 1.0, "kl_unsolved": 0.0}
     changed = config_of(**options, warm_player="expert", warm_rounds=2, warm_own_actions=0.3).to_dict()
     assert changed_settings(saved, changed) == [
         ("warm_start", "batch"),  # depends on the number of rounds
