@@ -105,7 +105,7 @@ def reinforcement_step(
     passes = _passes(config.optimizer.epochs, lambda: minibatches(advantages.kept, parts, rng))
     scale = adaptive.kl_scale(entropy, success)
     target, limit = limits.target_kl * scale, limits.kl_backtrack * scale
-    region = TrustRegion(learner, target=target, limit=limit, on_policy=not corrected)
+    region = TrustRegion(learner, target=target, limit=limit, entropy=entropy, on_policy=not corrected)
     for chosen in passes:
         minibatch = [sample for sample in samples if first + sample.episode in chosen]
         update = policy_gradients(learner, minibatch, columns, entropy_coef=entropy_coef)
