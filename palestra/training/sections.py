@@ -381,8 +381,9 @@ class EvalConfig(Section):
     )
     rollback: float = option(
         3.0,
-        "Restore the best weights and halve the learning rate if the success rate on held-out tasks falls below the "
-        "best one by more than this many standard errors; 0 disables this.",
+        "If the success rate on held-out tasks falls below the best one by more than this many standard errors, "
+        "restore the weights of the newest evaluation that was within one standard error of the best one, and halve "
+        "the learning rate; 0 disables this.",
         at_least=0,
     )
 

@@ -1,7 +1,8 @@
-"""Test that a run whose success rate falls restores its best weights, and that a healthy run does not."""
+"""Test that a run whose success rate falls restores earlier weights, and that a healthy run does not."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,8 +13,9 @@ import torch
 from palestra.training import train
 from palestra.training.config import TrainConfig
 from palestra.training.recipe import from_mapping
-from palestra.training.rollback import fell
+from palestra.training.rollback import Rollback, fell
 from palestra.training.sync_trainer import SyncTrainer
+from tests.training.helpers import learner_of
 
 torch.set_num_threads(1)
 
@@ -41,7 +43,7 @@ def collapse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("collapse")
-def test_a_collapsed_run_restores_its_best_weights(taught: str, tmp_path: Path) -> None:
+def test_a_collapsed_run_restores_earlier_weights(taught: str, tmp_path: Path) -> None:
     lines: list[str] = []
     run = train(config_of(tmp_path / "run", taught), log=lines.append)
     before, _, fallen, after = (row["eval_success"] for row in run.rows)
@@ -69,6 +71,46 @@ def test_a_collapsed_run_restores_its_best_weights(taught: str, tmp_path: Path) 
 
 def without_time(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if "second" not in name}
+
+
+def test_the_newest_weights_that_are_about_as_good_as_the_best_are_restored(tmp_path: Path) -> None:
+    learner = learner_of()
+    weight = learner.policy.model.get_output_embeddings().weight
+    rollback = Rollback(learner, tmp_path, errors=3.0)
+
+    def observe(success: float, step: int) -> str | None:
+        with torch.no_grad():
+            weight.fill_(step)
+        return rollback.observe(success, 256, step)
+
+    assert observe(0.31, 0) is None
+    assert observe(0.25, 5) is None, "more than one standard error below the best, less than three"
+    assert observe(0.29, 10) is None
+    assert observe(0.26, 15) is None, "compared with the best evaluation, not with the newest one that was kept"
+    state, copied = rollback.state(), tmp_path / "checkpoint"
+    copied.mkdir()
+    shutil.copy(rollback.path, copied)
+    message = observe(0.1, 20)
+    assert message is not None
+    assert "fell to 10.0% after step 20" in message
+    assert "best evaluation (31.0%). Restored the weights after step 10 (29.0%)" in message
+    assert (weight == 10).all()
+    assert observe(0.5, 25) is None
+
+    resumed = Rollback(learner, tmp_path, errors=3.0)
+    resumed.load(state, copied)
+    with torch.no_grad():
+        weight.fill_(30)
+    message = resumed.observe(0.1, 256, 30)
+    assert message is not None
+    assert "Restored the weights after step 10" in message
+    assert (weight == 10).all()
+
+    del state["rollback"]["best"]  # in older checkpoints, the weights are those of the best evaluation
+    resumed.load(state, copied)
+    message = resumed.observe(0.1, 256, 30)
+    assert message is not None
+    assert "best evaluation (29.0%)" in message
 
 
 def test_a_healthy_run_keeps_its_weights(taught: str, tmp_path: Path) -> None:
