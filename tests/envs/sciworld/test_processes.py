@@ -134,8 +134,9 @@ def test_a_dead_process_is_replaced_and_the_episode_continues(how: str) -> None:
         if how == "killed":
             os.kill(simulator.pid, signal.SIGKILL)
         else:
-            suspend(simulator.pid)
-            simulator.connection.set_timeout(0.5)
+            with simulator.lock:  # a background thread's call would keep the old timeout of minutes
+                suspend(simulator.pid)
+                simulator.connection.set_timeout(0.5)
         try:
             continued = [env.step(ACTIONS[1])]  # a background thread may already have replaced the process
         except EnvFailed as err:
