@@ -404,7 +404,6 @@ def cleanup(subject: Subject) -> None:
     before = OpenResources.now()
     for _ in range(3):
         live()
-    left = OpenResources.now().added_since(before)
-    for kind, things in left.items():
+    for kind, things in OpenResources.left_since(before).items():
         shown = ", ".join(sorted(things)[:3])
         subject.fail(CLEANUP, f"{kind} stay open after close(): {shown}", 1, (), ["env.close()"])

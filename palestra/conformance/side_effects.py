@@ -22,6 +22,8 @@ _SHARED = random.random.__self__  # type: ignore[attr-defined]  # the generator 
 # such values on to their caller.
 _PASSES_ON = frozenset({"random", "secrets", "uuid", "datetime", "_pydatetime", "statistics"})
 
+CLOSES_WITHIN = 1.0  # seconds
+
 
 class SideEffectMonitor:
     """Context manager that collects calls that make an episode depend on more than its seed, with their location."""
@@ -103,7 +105,21 @@ class OpenResources(dict[str, set[str]]):
             }
         return held
 
-    def added_since(self, before: OpenResources) -> dict[str, set[str]]:
+    @classmethod
+    def left_since(cls, before: OpenResources) -> dict[str, set[str]]:
+        """Return what was opened since `before` and is still open after `CLOSES_WITHIN`.
+
+        A background thread that all envs share, for example, may be reading a file at any moment.
+        """
+        left = cls.now()._without(before)
+        deadline = time.monotonic() + CLOSES_WITHIN
+        while left and time.monotonic() < deadline:
+            time.sleep(0.02)
+            now = cls.now()
+            left = {kind: found for kind, things in left.items() if (found := things & now.get(kind, set()))}
+        return left
+
+    def _without(self, before: OpenResources) -> dict[str, set[str]]:
         grown = {kind: things - before.get(kind, set()) for kind, things in self.items()}
         return {kind: things for kind, things in grown.items() if things}
 

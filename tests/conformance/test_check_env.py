@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,16 @@ def test_instance_and_local_class() -> None:
         pass
 
     assert any("fresh process" in note for note in check(Local).notes)
+
+
+def test_files_that_a_background_thread_closes_soon_after_close_are_not_reported(tmp_path: Path) -> None:
+    class Background(defective_envs.Sound):
+        def close(self) -> None:
+            super().close()
+            handle = (tmp_path / "file").open("w")
+            threading.Timer(0.1, handle.close).start()
+
+    assert "cleanup" in check(Background, processes=False).passed
 
 
 def test_check_env_does_not_use_the_shared_generator() -> None:
