@@ -61,10 +61,17 @@ send, dropped = signal.pthread_kill, []
 signal.pthread_kill = lambda *target: send(*target) if dropped else dropped.append(target)
 """
 WITH_ANOTHER_HANDLER = """
+import threading
+
+send, is_set = signal.pthread_kill, threading.Event()
+signal.pthread_kill = lambda *target: is_set.wait() and send(*target)
 with acknowledged():
     Finalized()
     signal.signal(signal.SIGINT, lambda *_: print("called"))
-    time.sleep(1)
+    is_set.set()
+    for thread in threading.enumerate():
+        if thread.name == "palestra-repeat-ctrl-c":
+            thread.join()
 """
 
 
