@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -266,14 +267,21 @@ def test_a_run_keeps_the_model_at_the_start_and_continues_with_it(tmp_path: Path
         "warm_start": 300,
         "eval_episodes": 4,
         "save_every": 1,
+        "keep": 3,
+        "steps": 3,
         "kl_unsolved": 0.1,
     }
+    train(from_mapping({**config, "out": str(tmp_path / "whole")}))
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    for later in ("step-2", "step-3"):
+        shutil.rmtree(tmp_path / "resumed" / "checkpoints" / later)
+    train(from_mapping({**config, "out": str(tmp_path / "resumed")}))
+    assert (tmp_path / "resumed" / "checkpoints" / "step-3").exists(), "it made the last two steps again"
     rows = {}
-    for name, parts in {"whole": [3], "resumed": [1, 3]}.items():
-        for steps in parts:
-            train(from_mapping({**config, "steps": steps, "out": str(tmp_path / name)}))
+    for name in ("whole", "resumed"):
         assert (tmp_path / name / "start" / "config.json").exists()
         rows[name] = [row for row in read(tmp_path / name / "metrics.jsonl") if row["step"] >= 0]
+    assert len(rows["whole"]) == 3
     assert any(row["unsolved"] > 0 for row in rows["whole"])
     assert "kl" not in rows["whole"][0], "the log-probs of the reference model are not needed"
     same = ("loss", "step_kl", "unsolved", "success")
