@@ -104,8 +104,8 @@ docs-serve: $(DOCS)/.installed docs/generated/.written
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs serve
 
 # The gallery plays episodes in every family, so it needs all extras, Java and Chromium.
-docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py scripts/docs_tables.py $(wildcard docs/data/*.toml) $(wildcard palestra/envs/*/catalog.py) \
-		$(wildcard recipes/papers/results/*.jsonl) | $(VENV)/.dev sandbox java browser forge store
+docs/generated/.written: scripts/docs_pages.py scripts/docs_gallery.py docs/data/benchmarks.toml $(wildcard palestra/envs/*/catalog.py) \
+		recipes/papers/results/stability.jsonl | $(VENV)/.dev sandbox java browser forge store
 	$(BIN)/python scripts/docs_pages.py docs/generated
 	touch $@
 

@@ -1,9 +1,9 @@
-"""Write the generated pages of the docs site to docs/generated: gallery, API reference, results and benchmarks.
+"""Write the generated pages of the docs site to docs/generated: gallery, API reference, curves and benchmarks.
 
     python scripts/docs_pages.py docs/generated
 
-The gallery plays episodes (see docs_gallery.py), the reference lists the public names of each module, the results come
-from the runs recorded in recipes/papers/results/ and from docs/data/experiments.toml, and the benchmarks from
+The gallery plays episodes (see docs_gallery.py), the reference lists the public names of each module, the learning
+curves are those of the runs in recipes/papers/results/stability.jsonl, and the benchmarks come from
 docs/data/benchmarks.toml.
 """
 
@@ -14,17 +14,18 @@ import importlib
 import json
 import shutil
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import docs_gallery
-import docs_tables
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "docs" / "data" / "benchmarks.toml"
-RUNS = ROOT / "recipes" / "papers" / "results"
+RUNS = ROOT / "recipes" / "papers" / "results" / "stability.jsonl"
+DEFAULTS = "defaults"  # label of the runs with the current defaults
 
 MODULES = {  # module -> description; each has a page with the names in its __all__
     "palestra": "environments, training, evaluation and servers: the functions that most scripts need",
@@ -102,72 +103,57 @@ def benchmarks_page(tables: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def results_page(runs: Sequence[Mapping[str, Any]], folder: Path) -> str:
-    """Return the page with every recorded run, grouped by game, with a chart per game in `folder`."""
+def curves_page(runs: Sequence[Mapping[str, Any]], folder: Path) -> str:
+    """Return the page with the learning curves of all recorded runs, one chart per game, which are in `folder`."""
     text = (
-        f"These {len(runs)} runs used the default settings, except where the first column names a variant. The data "
-        "are in `recipes/papers/results/`, and [Experiments](../experiments.md#default-settings-on-other-seeds) "
-        "describes how they were made. Success rates are fractions of 256 held-out tasks.\n"
+        f"The charts show all {len(runs)} runs of [Default settings on other "
+        "seeds](../experiments.md#default-settings-on-other-seeds), also those that failed or were stopped. Runs with "
+        "other settings or earlier defaults are gray; [Runs with default settings](../stability-runs.md) lists them "
+        "with their settings. Success rates are fractions of 256 held-out tasks.\n"
     )
-    parts = ["# Results\n", "## Experiments\n"]
-    for table in docs_tables.tables():
-        parts.append(f"### {table['title']}\n")
-        parts.append(f"`{table['command']}`; [description](../experiments.md#{table['anchor']})\n")
-        parts.append(f"{docs_tables.markdown(table)}\n")
-    parts += ["## Recorded runs with default settings\n", text]
-    ordered = sorted(runs, key=lambda run: (run["game"], run.get("label") or "", run["seed"]))
-    for game, group in groupby(ordered, key=lambda run: run["game"]):
+    parts = ["# Learning curves\n", text]
+    for game, group in groupby(sorted(runs, key=lambda run: run["game"]), key=lambda run: run["game"]):
         members = list(group)
-        parts.append(f"### {game}\n")
-        parts.append(f"`{members[0]['env']}`, {members[0]['model']}, target {members[0]['target']:.0%}\n")
-        if any(len(run["success"]) > 1 for run in members):
-            name = f"results-{game}.svg"
-            draw_curves(members, folder / name)
-            parts.append(f"![Success rate by step, {game}]({name})\n")
-        parts.append(
-            "| variant | seed | before | best | steps | target reached at | final | seconds | hardware | ended |"
-        )
-        parts.append("|---|---|---|---|---|---|---|---|---|---|")
-        parts += [_run_row(run) for run in members]
-        parts.append("")
+        name = f"curves-{game}.svg"
+        draw_curves(members, folder / name)
+        newest = _shown(members)[-1]
+        parts.append(f"## {game}\n")
+        parts.append(f"`{newest['env']}`, {newest['model']}, target {newest['target']:.0%}\n")
+        parts.append(f"![Success rate by step, {game}]({name})\n")
     return "\n".join(parts)
 
 
-def _run_row(run: Mapping[str, Any]) -> str:
-    curve = [value for _, value in run["success"]]
-    final = run.get("final")
-    cells = (
-        run.get("label") or "defaults",
-        str(run["seed"]),
-        f"{curve[0]:.1%}" if curve else "-",
-        f"{max(curve):.1%}" if curve else "-",
-        str(run["steps"]),
-        "-" if run.get("reached") is None else str(run["reached"]),
-        "-" if final is None else f"{final:.1%}",
-        str(run["seconds"]),
-        run.get("hardware") or "-",
-        run["ended"],
-    )
-    return f"| {' | '.join(cells)} |"
+def _shown(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the runs of one game that its chart emphasizes: those with the default settings or else the commonest."""
+    labels = Counter(run["label"] for run in runs)
+    label = DEFAULTS if DEFAULTS in labels else labels.most_common(1)[0][0]
+    return [run for run in runs if run["label"] == label]
 
 
 def draw_curves(runs: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw success by step for several runs as an SVG file that is the same in every build."""
+    """Draw success by step for the runs of one game as an SVG file that is the same in every build."""
     import matplotlib
     from matplotlib.figure import Figure
 
     matplotlib.rcParams["svg.hashsalt"] = path.name
-    figure = Figure(figsize=(7.6, 3.0), layout="constrained")
+    figure = Figure(figsize=(7.6, 3.2), layout="constrained")
     axes = figure.subplots()
+    shown = _shown(runs)
+    seeds = sorted({run["seed"] for run in shown})
     for run in runs:
-        if len(run["success"]) > 1:
-            steps, values = zip(*run["success"], strict=True)
-            axes.plot(
-                steps, values, marker=".", linewidth=1.2, label=f"seed {run['seed']}, {run.get('label') or 'defaults'}"
-            )
-    axes.axhline(runs[0]["target"], linestyle=":", color="gray", label="target")
+        if run not in shown and run["success"]:
+            axes.plot(*zip(*run["success"], strict=True), color="#cccccc", linewidth=0.8, label="other settings")
+    for run in sorted(shown, key=lambda run: int(run["seed"])):
+        if run["success"]:
+            color = f"C{seeds.index(run['seed'])}"
+            name = f"seed {run['seed']}" + (f", {run['label']}" if run["label"] != DEFAULTS else "")
+            axes.plot(*zip(*run["success"], strict=True), color=color, marker=".", linewidth=1.2, label=name)
+    axes.axhline(shown[-1]["target"], linestyle=":", color="black", linewidth=1, label="target")
     axes.set(xlabel="step", ylabel="success on held-out tasks", ylim=(0, 1.02))
-    axes.legend(fontsize=6, loc="lower right")
+    axes.margins(x=0.02)
+    lines, names = axes.get_legend_handles_labels()
+    legend = dict(zip(names, lines, strict=True))  # one entry per name
+    figure.legend(legend.values(), legend.keys(), fontsize=8, loc="outside right upper")
     figure.savefig(path, metadata={"Date": None})
 
 
@@ -183,10 +169,8 @@ def main() -> None:
     for module in MODULES:
         (reference / f"{module}.md").write_text(reference_page(module))
     (out / "benchmarks.md").write_text(benchmarks_page(tomllib.loads(BENCHMARKS.read_text())))
-    runs = [
-        json.loads(line) for path in sorted(RUNS.glob("stability*.jsonl")) for line in path.read_text().splitlines()
-    ]
-    (out / "results.md").write_text(results_page(runs, out))
+    runs = [json.loads(line) for line in RUNS.read_text().splitlines()]
+    (out / "curves.md").write_text(curves_page(runs, out))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -61,36 +62,40 @@ def test_a_gallery_page_shows_prompt_episode_and_rates(gallery: ModuleType, tmp_
 
 
 def test_generated_pages_come_from_the_data_files(gallery: ModuleType, tmp_path: Path) -> None:
-    written = script("docs_tables")
     pages = script("docs_pages")
-    assert written.with_tables(written.PAGE.read_text()) == written.PAGE.read_text()
     tables = tomllib.loads((DOCS / "data" / "benchmarks.toml").read_text())
     rows = [row for area in tables["area"] for row in area["row"]]
     page = pages.benchmarks_page(tables)
     for row in rows:
         assert (ROOT / row["script"].split()[0]).exists()
         assert row["result"] in page
-    run = {
-        "game": "demo",
-        "seed": 1,
-        "label": "",
-        "env": "game:GuessTheNumber-v0-easy",
-        "model": "default:0.1M",
-        "steps": 5,
-        "success": [[0, 0.25], [5, 0.5]],
-        "target": 0.9,
-        "seconds": 3,
-        "ended": "finished",
-    }
-    results = pages.results_page([run], tmp_path)
-    assert "| defaults | 1 | 25.0% | 50.0% | 5 |" in results
-    assert all(written.markdown(table) in results for table in written.tables())
-    assert (tmp_path / "results-demo.svg").read_text().count("<svg") == 1
+
+
+def test_a_chart_of_learning_curves_names_the_seeds_with_default_settings_only(
+    gallery: ModuleType, tmp_path: Path
+) -> None:
+    def run(seed: int, label: str, target: float = 0.9) -> dict[str, Any]:
+        success = [] if seed == 3 else [[0, 0.25], [5, 0.5]]
+        settings = {"game": "demo", "env": "game:GuessTheNumber-v0-easy", "model": "default:0.1M", "target": target}
+        return {**settings, "seed": seed, "label": label, "success": success}
+
+    pages = script("docs_pages")
+    runs = [run(1, "earlier", 0.8), run(2, "defaults"), run(2, "defaults"), run(3, "defaults"), run(4, "variant")]
+    page = pages.curves_page(runs, tmp_path)
+    assert "all 5 runs" in page
+    assert "`game:GuessTheNumber-v0-easy`, default:0.1M, target 90%" in page
+    assert "![Success rate by step, demo](curves-demo.svg)" in page
+
+    def names(chart: str) -> list[str]:
+        return re.findall("<!-- (seed.*|other.*|target) -->", (tmp_path / chart).read_text())
+
+    assert names("curves-demo.svg") == ["other settings", "seed 2", "target"]
+    pages.draw_curves(runs[:1], tmp_path / "earlier.svg")
+    assert names("earlier.svg") == ["seed 1, earlier", "target"]
 
 
 def test_the_reference_lists_the_public_names() -> None:
     script("docs_gallery")
-    script("docs_tables")
     pages = script("docs_pages")
     page = pages.reference_page("palestra")
     assert "        - make\n" in page

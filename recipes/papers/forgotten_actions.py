@@ -30,7 +30,7 @@ from palestra.envs.games.guess_the_number import GuessTheNumber
 from palestra.training.reporting.metrics import read
 
 RESULTS = HERE / "results" / "forgotten_actions.jsonl"
-PAGE = DOCS / "experiments.md"
+PAGE = DOCS / "defaults.md"
 MISSING = (3, 8)
 STEPS, FURTHER = 60, 60  # steps in the first and in the second part
 PART = "first-part"  # a file in this folder: the run is in its first part
