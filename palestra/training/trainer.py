@@ -20,7 +20,7 @@ import torch
 from palestra.agents import ChatAgent
 from palestra.engines.default_model import count_parameters
 from palestra.errors import BadValue
-from palestra.folders import error_record, locked
+from palestra.folders import damage, error_record, locked
 from palestra.options import is_unset
 from palestra.progress import phase
 from palestra.rollout import RolloutResult, Task, Writer
@@ -46,6 +46,7 @@ from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
 
+START = "start"  # folder of the model at the start of RL, in the folder of a run
 Log = Callable[[str], None]
 OnMetrics = Callable[[Sequence[Mapping[str, Any]]], None]  # called after each step with all rows so far
 
@@ -328,10 +329,16 @@ class Trainer(ABC):
         return prepare_folder(self.folder, self._settings, resume=resume, log=self.log)
 
     def _load_reference(self, policy: Policy, last: Path | None) -> Policy:
-        start = self.folder / "start"
-        if last is not None and (start / "config.json").exists():
-            return load_policy(self.config, str(start)).frozen()
-        return policy.frozen()
+        if last is None:
+            return policy.frozen()
+        start = self.folder / START
+        problem = self.distributed.on_main(lambda: damage(start))
+        if problem is not None:
+            raise BadValue(
+                f"{start}, the model at the start of RL, is missing or damaged ({problem}). Restore the folder from a "
+                "copy, or start over with --overwrite (overwrite=True)"
+            )
+        return load_policy(self.config, str(start)).frozen()
 
     def _copy_to_critic(self) -> None:
         """After a warm start, copy the model's weights into a critic that is a copy of the model."""
@@ -343,7 +350,7 @@ class Trainer(ABC):
     def _save_reference(self) -> None:
         """Save the current model as the reference model, if the algorithm needs one."""
         if self.learner.reference is not None:
-            checkpoint.save_model(self.learner, self.folder / "start")
+            checkpoint.save_model(self.learner, self.folder / START)
             self.learner.reference = self.learner.policy.frozen()
 
     def _save(self, step: int) -> None:

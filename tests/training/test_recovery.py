@@ -66,3 +66,21 @@ def test_a_run_without_an_intact_checkpoint_is_not_deleted(whole: TrainingRun, t
     with pytest.raises(BadValue, match="all checkpoints in .* are damaged; --overwrite .* starts over"):
         train(tiny(run, steps=2, model=taught))
     assert (run / "best" / "model.safetensors").exists()
+
+
+def test_a_run_without_its_reference_model_is_not_continued_with_another_one(taught: str, tmp_path: Path) -> None:
+    """A model from before the warm start, for example, would be a wrong reference."""
+    settings = {"model": taught, "kl": 0.1, "save_every": 1}
+    whole = train(tiny(tmp_path / "run", steps=1, **settings))
+    missing = shutil.copytree(whole.folder, tmp_path / "missing")
+    shutil.rmtree(missing / "start")
+    with pytest.raises(BadValue, match=r"start, the model at the start of RL, is missing or damaged .*--overwrite"):
+        train(tiny(missing, steps=2, **settings))
+    shutil.copytree(whole.folder / "start", missing / "start")
+    weights = missing / "start" / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1])
+    with pytest.raises(BadValue, match="model.safetensors was changed or truncated"):
+        train(tiny(missing, steps=2, **settings))
+    weights.write_bytes(content)
+    assert len(train(tiny(missing, steps=2, **settings)).rows) > len(whole.rows)
