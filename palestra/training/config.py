@@ -52,7 +52,7 @@ class TrainConfig:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether to keep a frozen copy of the model at the start of RL."""
+        """Return whether a run keeps a frozen copy of the model at the start of RL."""
         return self.algorithm.needs_reference or bool(getattr(self.algorithm.config, "kl_unsolved", 0))
 
     def __post_init__(self) -> None:
