@@ -107,6 +107,7 @@ def test_dry_run_prints_settings_and_estimate_without_creating_a_run(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_dry_run_states_that_the_memory_is_not_enough(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--model", "default:100M", "--episodes", "100000", "--token-budget", "99999999", "--warm-start", "0"]
     flags += ["--gradient-checkpointing", "off"]
@@ -137,6 +138,7 @@ def test_dry_run_estimates_a_warm_start_only_if_there_is_one(
         assert "for the warm start" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_dry_run_shows_the_learning_rates_for_the_size_of_a_pretrained_model(
     taught: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -265,6 +265,7 @@ def test_a_recipe_runs_resumes_and_is_overridden_by_flags(capsys: pytest.Capture
     )
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_keeps_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", *TINY, "--steps", "1", "--out", "run", "--quiet"]) == 0
 

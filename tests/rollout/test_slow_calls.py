@@ -53,6 +53,7 @@ def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) 
     return lambda: [record.getMessage() for record in caplog.records if record.name == slow_calls.__name__]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["reset", "step"])
 def test_slow_calls_are_reported_once(method: str, warnings: Callable[[], list[str]]) -> None:
     result = asyncio.run(collect(Solver(), lambda: Slow(slow=method), episodes=2, seed=5))

@@ -43,6 +43,7 @@ def lengths_of(**settings: Any) -> EpisodeLengths:
     return played_lengths(config_of(**settings), default_tokenizer(), required=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env", [GUESS, SUDOKU, "game:Mastermind-v0-hard", "textcraft:Depth2-v0", "math:Arithmetic-v0-easy"]
 )

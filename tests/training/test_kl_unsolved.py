@@ -201,6 +201,7 @@ def test_only_unsolved_states_have_tokens_of_the_reference_model(packing: bool, 
     assert found[0] == found[1] != found[2]
 
 
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_kl_from_the_start() -> None:
     learner = learner_of(reference=True, packing=False, kl_unsolved=0.5)
     trajectories = episodes()
@@ -230,6 +231,7 @@ def test_the_gradient_is_that_of_the_kl_from_the_start() -> None:
     assert float(mean.norm() / exact.norm()) == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.slow
 def test_actions_that_are_no_longer_sampled_become_likely_again() -> None:
     """With an entropy bonus, they do not, because its gradient vanishes for actions without probability."""
     trajectories = episodes()
@@ -258,6 +260,7 @@ def test_the_share_of_tokens_in_unsolved_states_is_reported() -> None:
     assert "unsolved" not in reinforcement_step(learner_of(reference=True), episodes(), 0)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_model_at_the_start_and_continues_with_it(tmp_path: Path) -> None:
     config = {
         "env": "game:GuessTheNumber-v0-easy",
