@@ -28,6 +28,7 @@ from palestra.training.learner import learning_rate
 from palestra.training.offline import tokenize
 from palestra.training.rollout_metrics import metrics_by_env, rollout_metrics
 from palestra.training.run import TrainingRun
+from palestra.training.run_start import damaged_start
 from palestra.training.step import cloning_step, score_at_temperature_one
 from palestra.training.tasks import Curriculum, training_tasks
 from palestra.training.trainer import Trainer
@@ -117,7 +118,11 @@ class EvolutionTrainer(Trainer):
         self.curriculum = self.curriculum.resumed(state["curriculum"])
         self._saved_digest = state["data"]
         if self.algorithm.config.clone_into == "start":
-            self._start = torch.load(self.folder / START, map_location="cpu", weights_only=True)
+            path = self.folder / START
+            try:
+                self._start = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as err:  # torch raises many types for damaged files
+                raise damaged_start(path, f"{type(err).__name__}: {err}") from err
 
     def _earlier_successes(self, step: int) -> list[Trajectory]:
         """Load the successful episodes from earlier rounds that all processes stored."""

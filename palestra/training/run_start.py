@@ -49,6 +49,14 @@ def prepare_folder(
     return last
 
 
+def damaged_start(path: Path, problem: object) -> BadValue:
+    """Return the error for a run that cannot continue because its model at the start of RL is missing or damaged."""
+    return BadValue(
+        f"{path}, the model at the start of RL, is missing or damaged ({problem}). Restore it from a copy, or start "
+        "over with --overwrite (overwrite=True)"
+    )
+
+
 @cache  # finding a package's metadata takes about 10 ms
 def _versions() -> dict[str, str]:
     versions = {"palestra": __version__, "python": platform.python_version()}

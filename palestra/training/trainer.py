@@ -41,7 +41,7 @@ from palestra.training.reporting.warnings import Warnings
 from palestra.training.rollback import Rollback
 from palestra.training.rollout_metrics import rollout_metrics
 from palestra.training.run import TrainingRun
-from palestra.training.run_start import prepare_folder
+from palestra.training.run_start import damaged_start, prepare_folder
 from palestra.training.sampling_engine import make_engine, publish
 from palestra.training.tasks import has_held_out_tasks, held_out_tasks
 from palestra.training.teacher import load_teacher
@@ -334,10 +334,7 @@ class Trainer(ABC):
         start = self.folder / START
         problem = self.distributed.on_main(lambda: damage(start))
         if problem is not None:
-            raise BadValue(
-                f"{start}, the model at the start of RL, is missing or damaged ({problem}). Restore the folder from a "
-                "copy, or start over with --overwrite (overwrite=True)"
-            )
+            raise damaged_start(start, problem)
         return load_policy(self.config, str(start)).frozen()
 
     def _copy_to_critic(self) -> None:

@@ -136,6 +136,20 @@ def test_a_killed_run_resumes_exactly(taught: str, tmp_path: Path) -> None:
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_run_without_the_weights_at_its_start_is_not_continued(taught: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"model": taught, "episodes": 8}
+    train(tiny(tmp_path / "run", steps=1, **options))
+    path = tmp_path / "run" / "start.pt"
+    path.unlink()
+    for content in (None, b"", b"abc"):
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(
+            BadValue, match=r"start.pt, the model at the start of RL, is missing or damaged .*--overwrite"
+        ):
+            train(tiny(tmp_path / "run", steps=2, **options))
+
+
 def test_a_round_without_success_changes_nothing_and_is_reported(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", warm_start=0, steps=1, episodes=8))  # an untrained model's actions are invalid
     assert run.rows[-1]["successes"] == 0
