@@ -76,14 +76,21 @@ def test_the_speed_of_learning_and_the_gpu_memory_are_shown() -> None:
 def test_the_block_shows_what_describes_the_learning_in_as_many_lines_as_needed() -> None:
     episodes = {"tokens_per_reply": 4.2, "cut_replies": 0.01, "truncated": 0.02, "invalid_actions": 0.03}
     learning = {"step_kl": 0.0123, "clip_fraction": 0.04, "explained_variance": 0.5, "zero_variance": 0.06, "lr": 2e-3}
-    rows = [row(0, **episodes, **learning, staleness_mean=1.5)]
+    rows = [row(0, **episodes, **learning, staleness_mean=1.5, unsolved=0.07)]
     for width in (60, 200):
         lines = console.format_block(rows, CONFIG, width)
         assert all(len(line) <= width for line in lines)
         text = "\n".join(lines)
         for words in ("return 0.250", "tokens per reply 4.2", "cut 1.0%", "truncated 2.0%", "invalid 3.0%"):
             assert words in text
-        for words in ("KL 0.0123", "clipped 4.0%", "explained variance 0.50", "equal returns 6.0%", "staleness 1.5"):
+        for words in (
+            "KL 0.0123",
+            "clipped 4.0%",
+            "explained variance 0.50",
+            "equal returns 6.0%",
+            "staleness 1.5",
+            "unsolved states 7.0%",
+        ):
             assert words in text
 
 
@@ -107,8 +114,20 @@ def test_log_lines() -> None:
     assert console.format_row(ROWS[0], 20) == "before training: success 30.0% (20.0% to 40.0%) on held-out tasks"
     assert console.format_row(ROWS[5], 20, left=65) == (
         "step 5/20, success 50.0% (40.0% to 60.0%), return 0.250, turns 3.0, entropy 0.70, "
-        "evaluated 60.0% (50.0% to 70.0%), 1.0+3.0+2.0 s, about 1:05 left"
+        "evaluated 60.0% (50.0% to 70.0%), 1.0+3.0+2.0 s, sampled 12.3k tokens/s, about 1:05 left"
     )
+
+
+def test_log_lines_contain_what_the_block_shows() -> None:
+    shares = {"cut_replies": 0.01, "truncated": 0.02, "zero_variance": 0.06, "unsolved": 0.07}
+    metrics = {"tokens_per_reply": 4.2, "invalid_actions": 0.0, "explained_variance": 0.5, "staleness_mean": 1.5}
+    line = console.format_row(row(0, **shares, **metrics, learned_tokens_per_second=262_144.0), 20)
+    for words in ("tokens per reply 4.2", "cut 1.0%", "truncated 2.0%", "equal returns 6.0%", "unsolved states 7.0%"):
+        assert f", {words}, " in line
+    for words in ("invalid 0.0%", "explained variance 0.50", "staleness 1.5", "learned 262.1k tokens/s"):
+        assert words in line
+    brief = console.format_row(row(0, **dict.fromkeys(shares, 0.0), **metrics), 20)
+    assert not any(words in brief for words in ("cut", "truncated", "equal returns", "unsolved states"))
 
 
 def test_the_remaining_time_is_unknown_at_the_start_and_zero_at_the_end() -> None:

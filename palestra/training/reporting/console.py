@@ -162,21 +162,8 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
     parts = [f"step {_of(row['step'] + 1, steps)}"]
     if "success" in row:
         parts.append(f"success {_rate(row, 'success')}")
-    for name, key, form in (
-        ("loss", "loss" if "success" not in row else "", ".4f"),
-        ("return", "return", ".3f"),
-        ("turns", "turns_per_episode", ".1f"),
-        ("level", "level", "d"),
-        ("horizon", "horizon", "d"),
-        ("invalid", "invalid_actions", ".1%"),
-        ("entropy", "entropy", ".2f"),
-        ("KL", "step_kl", ".4f"),
-        ("reference KL", "kl", ".4f"),
-        ("clipped", "clip_fraction", ".1%"),
-        ("lr", "lr", ".1e"),
-    ):
-        if row.get(key) is not None:
-            parts.append(f"{name} {row[key]:{form}}")
+    shown = _EPISODES + (_LEARNING if "success" in row else (_LOSS, *_LEARNING))
+    parts += _format_metrics(row, [item for item in shown if row.get(item[1]) or item[1] not in _OMITTED_AT_ZERO])
     if "eval_success" in row:
         parts.append(f"evaluated {_rate(row, 'eval_success')}")
     if "final_success" in row:
@@ -188,6 +175,7 @@ def format_row(row: Row, steps: int, *, left: float | None = None) -> str:
     times = "+".join(f"{row[name]:.1f}" for name in _phases([row]))
     if times:
         parts.append(f"{times} s")
+    parts += _speed(row)
     if left:
         parts.append(f"about {clock(left)} left")
     return ", ".join(parts)
@@ -249,9 +237,13 @@ _LEARNING = (
     ("gradient", "grad_norm", "{:.2f}"),
     ("explained variance", "explained_variance", "{:.2f}"),
     ("equal returns", "zero_variance", "{:.1%}"),
+    ("unsolved states", "unsolved", "{:.1%}"),
     ("staleness", "staleness_mean", "{:.1f}"),
     ("lr", "lr", "{:.1e}"),
 )
+_OMITTED_AT_ZERO = frozenset(
+    {"cut_replies", "truncated", "zero_variance", "unsolved", "staleness_mean"}
+)  # in log lines
 
 
 def _format_metrics(row: Row, wanted: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -325,19 +317,20 @@ def _time(rows: Sequence[Row], steps: int) -> list[str]:
     shares = ", ".join(f"{name.removeprefix('seconds_')} {part / total:.0%}" for name, part in spent.items())
     left = seconds_left(rows, steps)
     end = "" if left is None else ", done" if not left else f", about {clock(left)} left"
-    return [f"time      {clock(total)}{end}   {shares}", *_speed(rows)]
+    last = next((row for row in reversed(rows) if _speed(row)), {})
+    speed = "   ".join(_speed(last))
+    return [f"time      {clock(total)}{end}   {shares}", *([f"speed     {speed}"] if speed else [])]
 
 
-def _speed(rows: Sequence[Row]) -> list[str]:
-    """Describe the speed and the GPU memory of the last step that reports them."""
-    last = next((row for row in reversed(rows) if "tokens_per_second" in row or "learned_tokens_per_second" in row), {})
+def _speed(row: Row) -> list[str]:
+    """Describe the speed and the GPU memory of a step."""
     parts = []
     for name, key in (("sampled", "tokens_per_second"), ("learned", "learned_tokens_per_second")):
-        if key in last:
-            parts.append(f"{name} {_short(last[key])} tokens/s")
-    if "gpu_memory_gb" in last:
-        parts.append(f"GPU memory {last['gpu_memory_gb']:.1f} GB")
-    return [f"speed     {'   '.join(parts)}"] if parts else []
+        if key in row:
+            parts.append(f"{name} {_short(row[key])} tokens/s")
+    if "gpu_memory_gb" in row:
+        parts.append(f"GPU memory {row['gpu_memory_gb']:.1f} GB")
+    return parts
 
 
 def _warnings(trained: Sequence[Row]) -> list[str]:
