@@ -133,6 +133,7 @@ def test_log_lines_contain_what_the_block_shows() -> None:
 def test_the_remaining_time_is_unknown_at_the_start_and_zero_at_the_end() -> None:
     assert console.seconds_left(ROWS[:1], 20) is None
     assert console.seconds_left(ROWS, 10) == 0
+    assert console.seconds_left([*ROWS, row(10, final_success=0.97)], 20) == 0
     assert "done" in console.format_block(ROWS, {**CONFIG, "run": {"steps": 10}}, 110)[-2]
 
 

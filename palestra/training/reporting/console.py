@@ -207,6 +207,8 @@ def seconds_left(rows: Sequence[Row], steps: int) -> float | None:
     trained = [row for row in rows if row["step"] >= 0]
     if not trained or not steps:
         return None
+    if "final_success" in trained[-1]:  # ended before its last step, because it reached its target
+        return 0.0
     rest: int = steps - trained[-1]["step"] - 1
     recent: list[float] = [
         sum(row[n] for n in _phases([row]) if n != "seconds_evaluating") for row in trained[-RECENT:]
