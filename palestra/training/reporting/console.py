@@ -243,9 +243,8 @@ _LEARNING = (
     ("staleness", "staleness_mean", "{:.1f}"),
     ("lr", "lr", "{:.1e}"),
 )
-_OMITTED_AT_ZERO = frozenset(
-    {"cut_replies", "truncated", "zero_variance", "unsolved", "staleness_mean"}
-)  # in log lines
+# Metrics that a log line leaves out if they are zero.
+_OMITTED_AT_ZERO = frozenset({"cut_replies", "truncated", "zero_variance", "unsolved", "staleness_mean"})
 
 
 def _format_metrics(row: Row, wanted: Sequence[tuple[str, str, str]]) -> list[str]:
