@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -33,6 +35,20 @@ def append(path: Path, row: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _file, path.open("a") as file:
         file.write(json.dumps(row) + "\n")
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Lock a run, so that one process at a time makes it; yields False if another process is making it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"{folder.name}: another process is making this run", flush=True)
+            yield False
+        else:
+            yield True
 
 
 def remove_training_state(folder: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from files import DOCS, HERE, append, curve, ended, finished, remove_training_state, results, write_section
+from files import DOCS, HERE, append, claimed, curve, ended, finished, remove_training_state, results, write_section
 from plan import Question, Row, Run, is_untrained, model_settings
 from processes import end_all, palestra, stopping
 from settings import add_gpu_flags, flags_of, given, hardware, key_of, untrained_defaults
@@ -141,8 +141,16 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
             settings = untrained_defaults(settings, str(model))
         else:
             settings = {**settings, "model": str(model), "warm_start": 0}
-    if deadline - time.monotonic() < MINIMUM_SECONDS or stopping():
-        return
+    with claimed(folder) as free:
+        made = (folder / "last" / "config.json").exists() and finished(results(args.results), key)  # in the meantime
+        if free and not made and deadline - time.monotonic() >= MINIMUM_SECONDS and not stopping():
+            record(run, args, key, settings, folder, deadline)
+
+
+def record(
+    run: Run, args: argparse.Namespace, key: Row, settings: Mapping[str, Any], folder: Path, deadline: float
+) -> None:
+    """Train and evaluate, and append the result."""
     began = time.monotonic()
     outcome = ended(train(settings, folder, deadline - began))
     evaluations: dict[str, Row] = {}

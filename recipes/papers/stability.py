@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from files import DOCS, HERE, append, ended, finished, remove_training_state, results, write_section
+from files import DOCS, HERE, append, claimed, ended, finished, remove_training_state, results, write_section
 from processes import stopping
 from runner import run_jobs, train
 from settings import LARGE_BATCHES, add_gpu_flags, digest, given, hardware
@@ -102,23 +102,22 @@ def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> 
     settings = settings_of(game, seed, args)
     same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
     key = {"game": game, "seed": seed, "label": args.label, "settings": digest({**settings, **same})}
-    if finished(results(args.results), key):
-        return
-    left = deadline - time.monotonic()
-    if left < 20 or stopping():
-        return
     folder = args.out / f"{args.label}-{game}-{seed}-{key['settings']}".replace(" ", "-").replace(",", "")
-    started = time.monotonic()
-    code = train(settings, folder, left)
-    rows = read(folder / "metrics.jsonl")
-    reached = next((row["step"] + 1 for row in rows if row["step"] >= 0 and _reached(row, settings)), None)
-    seconds = time.monotonic() - started
-    if code == 0 and reached and args.further:
-        more = {**settings, "steps": reached + args.further, "target": 0.0}
-        train(more, folder, deadline - time.monotonic())
-    record(args, key, settings, read(folder / "metrics.jsonl"), reached, code, seconds)
-    if code == 0:
-        remove_training_state(folder)
+    with claimed(folder) as free:
+        left = deadline - time.monotonic()
+        if not free or finished(results(args.results), key) or left < 20 or stopping():
+            return
+        started = time.monotonic()
+        code = train(settings, folder, left)
+        rows = read(folder / "metrics.jsonl")
+        reached = next((row["step"] + 1 for row in rows if row["step"] >= 0 and _reached(row, settings)), None)
+        seconds = time.monotonic() - started
+        if code == 0 and reached and args.further:
+            more = {**settings, "steps": reached + args.further, "target": 0.0}
+            train(more, folder, deadline - time.monotonic())
+        record(args, key, settings, read(folder / "metrics.jsonl"), reached, code, seconds)
+        if code == 0:
+            remove_training_state(folder)
 
 
 def _reached(row: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,61 @@ def test_a_failed_warm_start_is_tried_once(tmp_path: Path, monkeypatch: pytest.M
     runner.execute(lambda rows: runs, args)
     rows = module("files").results(args.results)
     assert [(row["variant"], row["ended"]) for row in rows] == [("warm start", "failed with exit code 3")]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import files
+
+with files.claimed(Path(sys.argv[2])) as free:
+    print(free, flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("script", ["stability", "gem"])
+def test_a_run_that_another_process_is_making_is_left_to_it(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"stability": ["--runs", "demo:101"], "gem": ["discount", "--variants", "gamma 1", "--seeds", "1"]}
+    data = tmp_path / "results.jsonl"
+    command = [script, *arguments[script], "--out", str(tmp_path / "runs"), "--results", str(data)]
+    monkeypatch.setattr(sys, "argv", command)
+    tried: list[Path] = []
+
+    def fail(settings: dict[str, Any], folder: Path, seconds: float) -> int:
+        tried.append(folder)
+        return 3
+
+    runner = module("runner")
+    monkeypatch.setattr(module("stability") if script == "stability" else runner, "train", fail)
+
+    def main() -> None:
+        runner._tried.clear()
+        if script == "stability":
+            module("stability").main()
+        else:
+            runner.main("", "gem", module("gem").QUESTIONS)
+
+    main()
+    (folder,) = tried
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(PAPERS), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        capsys.readouterr()
+        main()
+        assert capsys.readouterr().out == f"{folder.name}: another process is making this run\n"
+        other.communicate("\n")
+    main()
+    assert tried == [folder] * 2
+    assert [row["ended"] for row in module("files").results(data)] == ["failed with exit code 3"] * 2
 
 
 @pytest.mark.parametrize(("model", "optimizer"), [("default:0.1M", "muon"), ("org/pretrained", "adamw")])
