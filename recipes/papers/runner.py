@@ -142,8 +142,9 @@ def run_one(run: Run, args: argparse.Namespace, deadline: float) -> None:
         else:
             settings = {**settings, "model": str(model), "warm_start": 0}
     with claimed(folder) as free:
-        made = (folder / "last" / "config.json").exists() and finished(results(args.results), key)  # in the meantime
-        if free and not made and deadline - time.monotonic() >= MINIMUM_SECONDS and not stopping():
+        # Another process may have finished it in the meantime.
+        complete = (folder / "last" / "config.json").exists() and finished(results(args.results), key)
+        if free and not complete and deadline - time.monotonic() >= MINIMUM_SECONDS and not stopping():
             record(run, args, key, settings, folder, deadline)
 
 
