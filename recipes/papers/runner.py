@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Any
 
 from files import DOCS, HERE, append, claimed, curve, ended, finished, remove_training_state, results, write_section
+from mps import service
 from plan import Question, Row, Run, is_untrained, model_settings
 from processes import end_all, palestra, stopping
 from settings import add_gpu_flags, flags_of, given, hardware, key_of, untrained_defaults
@@ -189,18 +190,22 @@ def main(description: str, name: str, questions: Mapping[str, Question]) -> None
         for key, question in questions.items():
             write_section(DOCS / "papers.md", f"{name} {key}", question.report(results(args.results)))
         return
-    for key in questions if args.question == "all" else [args.question]:
-        question = questions[key]
-        model = model_settings(args.model)
-        seeds = args.seeds or question.seeds
-        plan = partial(question.plan, seeds, model)
-        if args.list:
-            rows = [row for row in results(args.results) if row["set"] == args.set]
-            for run in filter(partial(_selected, args=args), plan(rows)):
-                state = "finished" if finished(rows, key_of(run, args)) else "not finished"
-                print(f"{key}: {run.task}, {run.variant}, {run.model}, seed {run.seed}: {state}")
-        else:
-            execute(plan, args)
+    with service(args.mps and not args.list):
+        for key in questions if args.question == "all" else [args.question]:
+            question = questions[key]
+            model = model_settings(args.model)
+            plan = partial(question.plan, args.seeds or question.seeds, model)
+            if args.list:
+                _list(key, plan, args)
+            else:
+                execute(plan, args)
+
+
+def _list(key: str, plan: Callable[[Sequence[Row]], Sequence[Run]], args: argparse.Namespace) -> None:
+    rows = [row for row in results(args.results) if row["set"] == args.set]
+    for run in filter(partial(_selected, args=args), plan(rows)):
+        state = "finished" if finished(rows, key_of(run, args)) else "not finished"
+        print(f"{key}: {run.task}, {run.variant}, {run.model}, seed {run.seed}: {state}")
 
 
 def parser_of(description: str, name: str, questions: Sequence[str]) -> argparse.ArgumentParser:

@@ -74,6 +74,11 @@ def add_gpu_flags(parser: argparse.ArgumentParser, workers: int) -> None:
         help=f"More processes per run that play episodes, with --gpu (default: {workers}).",
     )
     parser.add_argument(
+        "--mps",
+        action="store_true",
+        help="Start NVIDIA's Multi-Process Service, so that runs compute at the same time instead of taking turns.",
+    )
+    parser.add_argument(
         "--gpu-share",
         type=fraction,
         default=1.0,

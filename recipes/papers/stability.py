@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from files import DOCS, HERE, append, claimed, ended, finished, remove_training_state, results, write_section
+from mps import service
 from processes import stopping
 from runner import run_jobs, train
 from settings import LARGE_BATCHES, add_gpu_flags, digest, given, hardware
@@ -205,8 +206,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     A game that has not been run with the current defaults has the runs with earlier ones, and their label. If a seed
     was run several times, one run counts: a finished run before a stopped one and that before a failed one, then one
     with the current target, then one with the current settings of the environment, then the newest one that reached its
-    target or else the longest one. The last column also has the seed's other runs that did not reach the target in as
-    many steps.
+    target or else the longest one. "Lowest later" is over all runs with the current target, and the last column also
+    has the seed's other runs that did not reach the target in as many steps.
     """
     titles = (
         "reward before success",
@@ -236,7 +237,8 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
         reached = [r for r in chosen.values() if r["reached"]]
         again = [r for r in runs if not r["reached"] and r["steps"] >= (chosen[r["seed"]]["reached"] or math.inf)]
         others = [_unfinished(chosen[seed]) for seed in sorted(chosen) if not chosen[seed]["reached"]]
-        later = [s for r in reached for step, s in r["success"] if step > r["reached"]]
+        comparable = [r for r in runs if r["reached"] and (r["target"] == target or r is chosen[r["seed"]])]
+        later = [s for r in comparable for step, s in r["success"] if step > r["reached"]]
         finals = [r["final"] for r in chosen.values() if r["final"] is not None]
         cells = [
             f"{game} ({label})" if runs and label == EARLIER else game,
@@ -321,7 +323,8 @@ def main() -> None:
         return
     deadline = time.monotonic() + 60 * args.minutes
     runs = args.runs or [(game, seed) for seed in args.seeds for game in args.games]
-    run_jobs([partial(run_one, game, seed, args, deadline) for game, seed in runs], args.jobs)
+    with service(args.mps):
+        run_jobs([partial(run_one, game, seed, args, deadline) for game, seed in runs], args.jobs)
 
 
 if __name__ == "__main__":
