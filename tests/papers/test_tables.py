@@ -170,6 +170,28 @@ def test_the_summary_counts_runs_by_their_final_success() -> None:
     assert line.startswith("| guess (same entropy bonus) | hidden state | 0 of 4 |")
 
 
+def test_the_summary_has_the_lowest_success_of_all_runs_with_the_current_target() -> None:
+    stability = module("stability")
+    row = {
+        "label": "defaults",
+        "game": "hanoi",
+        "target": 0.94,
+        "final": 0.95,
+        "reached": 10,
+        "steps": 60,
+        "seconds": 9,
+    }
+    row |= {"ended": "finished", "env_kwargs": {}}
+    runs = [
+        {**row, "seed": 101, "success": [[10, 0.95], [15, 0.93], [60, 0.99]]},
+        {**row, "seed": 101, "success": [[10, 0.96]], "steps": 10},  # newer, without further steps
+        {**row, "seed": 102, "success": [[10, 0.91], [15, 0.85]], "target": 0.9},
+        {**row, "seed": 102, "success": [[10, 0.97], [15, 0.94]]},
+    ]
+    (line,) = [line for line in stability.summary(runs).splitlines() if line.startswith("| hanoi |")]
+    assert line.endswith("| 95.0% | 93.0% |  |")
+
+
 def test_times_of_different_machines_are_in_different_tables() -> None:
     gem, files = module("gem"), module("files")
     rows = [r for r in files.results(PAPERS / "results" / "gem.jsonl") if r["question"] == "async"]
