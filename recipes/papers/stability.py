@@ -1,9 +1,9 @@
 """Train on several games with default settings and seeds that no setting was tuned on.
 
-    python recipes/papers/stability.py --games demo --seeds 101 102 --jobs 1
-    python recipes/papers/stability.py --gpu --jobs 7 --minutes 9         # every game, seed 101 first
-    python recipes/papers/stability.py --gpu --runs guess:105 babyai:104  # only these runs
-    python recipes/papers/stability.py --table                            # write the tables in docs/
+    python recipes/papers/stability.py --games demo --seeds 101 102
+    python recipes/papers/stability.py --gpu --mps --jobs 5 --minutes 9    # five games, seed 101 first
+    python recipes/papers/stability.py --gpu --runs sudoku:105 babyai:104  # only these runs
+    python recipes/papers/stability.py --table                             # write the tables in docs/
 
 Each run is a `palestra train` process, and `--jobs` runs share the machine. Every run that ends, also one that failed
 or was stopped by `--minutes`, is appended to `results/stability.jsonl`. Finished runs are not repeated.
@@ -32,6 +32,7 @@ RESULTS = HERE / "results" / "stability.jsonl"
 PAGE = DOCS / "experiments.md"
 RUNS_PAGE = DOCS / "stability-runs.md"
 SEEDS = (101, 102, 103, 104, 105)
+USUAL = ("guess_interval", "mastermind_consistent", "sudoku", "hanoi", "babyai")  # for untrained models on a GPU
 EARLIER = "same entropy bonus"  # label of runs with earlier defaults, which had --entropy-failed 1
 GOAL = 0.9  # success rate at the end that every run should have
 PARTIAL = {"partial_credit": True, "success_reward": 2.0}
@@ -98,11 +99,17 @@ def settings_of(game: str, seed: int, args: argparse.Namespace) -> dict[str, Any
     return {**COMMON, **GAMES[game], **hardware(args), **given(args), "seed": seed}
 
 
+def key_of(game: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields by which a run is found in the data file."""
+    same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
+    settings = {**settings_of(game, seed, args), **same}
+    return {"game": game, "seed": seed, "label": args.label, "settings": digest(settings)}
+
+
 def run_one(game: str, seed: int, args: argparse.Namespace, deadline: float) -> None:
     """Train with one seed and append the result."""
     settings = settings_of(game, seed, args)
-    same = LARGE_BATCHES if args.gpu else {}  # the token budget depends on how many runs share the GPU
-    key = {"game": game, "seed": seed, "label": args.label, "settings": digest({**settings, **same})}
+    key = key_of(game, seed, args)
     folder = args.out / f"{args.label}-{game}-{seed}-{key['settings']}".replace(" ", "-").replace(",", "")
     with claimed(folder) as free:
         left = deadline - time.monotonic()
@@ -282,14 +289,13 @@ def _pair(text: str) -> tuple[str, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train with default settings on seeds that no setting was tuned on.")
-    default = [name for name in GAMES if "model" not in GAMES[name] and not name.endswith("_sparse")]
     parser.add_argument(
         "--games",
         nargs="+",
         choices=list(GAMES),
-        default=default,
+        default=USUAL,
         metavar="GAME",
-        help=f"Games to train on: {', '.join(GAMES)} (default: {' '.join(default)}).",
+        help=f"Games to train on: {', '.join(GAMES)} (default: {' '.join(USUAL)}).",
     )
     parser.add_argument(
         "--seeds", nargs="+", type=int, default=list(SEEDS), metavar="SEED", help="Seeds (default: 101 to 105)."

@@ -66,6 +66,16 @@ def test_finished_runs_are_recognized_after_options_were_added() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_games_in_the_documentation_were_run_with_the_current_defaults(device: str) -> None:
+    stability, files = module("stability"), module("files")
+    args = argparse.Namespace(gpu=device == "gpu", set=[], label="defaults", jobs=1, workers=2, gpu_share=1.0)
+    rows = files.results(stability.RESULTS)
+    games = (*stability.USUAL, "textcraft_pretrained") if args.gpu else ("demo",)
+    keys = [stability.key_of(game, seed, args) for game in games for seed in stability.SEEDS]
+    assert [key for key in keys if not files.finished(rows, key)] == []
+
+
 def test_single_runs_are_given_as_game_and_seed() -> None:
     stability = module("stability")
     assert stability._pair("guess:105") == ("guess", 105)
