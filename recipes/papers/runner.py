@@ -190,7 +190,7 @@ def main(description: str, name: str, questions: Mapping[str, Question]) -> None
         for key, question in questions.items():
             write_section(DOCS / "papers.md", f"{name} {key}", question.report(results(args.results)))
         return
-    with service(args.mps and not args.list):
+    with service(args.gpu and args.mps and not args.list):
         for key in questions if args.question == "all" else [args.question]:
             question = questions[key]
             model = model_settings(args.model)

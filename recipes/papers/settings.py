@@ -76,7 +76,8 @@ def add_gpu_flags(parser: argparse.ArgumentParser, workers: int) -> None:
     parser.add_argument(
         "--mps",
         action="store_true",
-        help="Start NVIDIA's Multi-Process Service, so that runs compute at the same time instead of taking turns.",
+        help="With --gpu, start NVIDIA's Multi-Process Service, so that runs compute at the same time instead of "
+        "taking turns.",
     )
     parser.add_argument(
         "--gpu-share",

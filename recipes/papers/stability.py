@@ -329,7 +329,7 @@ def main() -> None:
         return
     deadline = time.monotonic() + 60 * args.minutes
     runs = args.runs or [(game, seed) for seed in args.seeds for game in args.games]
-    with service(args.mps):
+    with service(args.gpu and args.mps):
         run_jobs([partial(run_one, game, seed, args, deadline) for game, seed in runs], args.jobs)
 
 

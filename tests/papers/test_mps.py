@@ -12,7 +12,9 @@ import pytest
 from tests.papers.scripts import PAPERS
 
 CONTROL = """#!/bin/sh
-echo "$*:$(cat):$(ls -d "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY" | wc -l)" >> "{log}"
+folders=$(ls -d "$CUDA_MPS_PIPE_DIRECTORY" "$CUDA_MPS_LOG_DIRECTORY" | wc -l)
+kill -0 $RUN 2>/dev/null && run=running || run=none
+echo "$*:$(cat):$folders folders, run: $run" >> "{log}"
 {then}
 """
 
@@ -23,6 +25,8 @@ import mps, processes
 with mps.service(True):
     process = processes.Process()
     processes._all.add(process)
+    os.environ["RUN"] = str(process._process.pid)
+    subprocess.run([mps.CONTROL, "ps"], stdin=subprocess.DEVNULL, check=True)
     command = ["sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY"]
     assert subprocess.check_output(command, text=True).strip() == os.environ["CUDA_MPS_PIPE_DIRECTORY"]
     if sys.argv[2] == "error":
@@ -49,14 +53,18 @@ def run(tmp_path: Path, outcome: str = "", then: str = "", **variables: str) -> 
 def test_the_service_ends_after_the_runs(tmp_path: Path) -> None:
     done = run(tmp_path, CUDA_MPS_PIPE_DIRECTORY="/elsewhere")
     assert (done.stdout, done.stderr) == ("False /elsewhere\n", "")
-    assert (tmp_path / "log").read_text().splitlines() == ["-d::2", ":quit -t 10:2"]
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "-d::2 folders, run: none",
+        "ps::2 folders, run: running",
+        ":quit -t 10:2 folders, run: none",
+    ]
     assert not list(tmp_path.glob("mps-*"))
 
 
 def test_the_service_ends_after_an_error(tmp_path: Path) -> None:
     done = run(tmp_path, "error")
     assert done.stderr.endswith("ValueError: a run\n")
-    assert (tmp_path / "log").read_text().splitlines()[-1] == ":quit -t 10:2"
+    assert (tmp_path / "log").read_text().splitlines()[-1] == ":quit -t 10:2 folders, run: none"
 
 
 def test_a_service_that_does_not_start_is_reported(tmp_path: Path) -> None:
